@@ -12,7 +12,7 @@ use kube::runtime::watcher::watch_object;
 use kube::{Api, ResourceExt};
 use ring::rand::SystemRandom;
 use serde_json::Value;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use zeroize::Zeroizing;
 
 use super::order::{CsrDecision, CsrTemplate, LISTED, MAX_PAGE_BYTES, MAX_PAGES, MAX_REQUESTS, PAGE};
@@ -37,6 +37,11 @@ const RESOURCE: &str = "certificatesigningrequests.certificates.k8s.io";
 const HUB: &str = "the hub";
 /// The time limit of one request to the hub that is not a watch.
 const ANSWER: Duration = Duration::from_secs(30);
+
+/// By how much the time of day must differ from the time that has passed for the clock to have been set.
+const CLOCK_SET: Duration = Duration::from_secs(60);
+/// After this time the agent tries another certificate, whatever its clock says: the hub's may have been wrong.
+const A_DAY: Duration = Duration::from_secs(86_400);
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
@@ -77,8 +82,20 @@ pub enum EnrolError {
     #[error("the certificate that the hub issued for {0} cannot be used: {1}")]
     Unsuitable(String, Unusable),
     /// The hub has issued it just now, so this machine's clock must be wrong.
-    #[error("the certificate that the hub has just issued for {0} expired at {1}; check this machine's clock")]
-    ExpiredAtOnce(String, Timestamp),
+    #[error(
+        "the certificate that the hub issued for {name} {fault}, but this machine's clock says {now}: set the clock. \
+         Until then the agent requests no other certificate"
+    )]
+    WrongClock {
+        /// The CSR.
+        name: String,
+        /// `expired at` or `is not valid before`, with the time.
+        fault: String,
+        /// The time by this machine's clock.
+        now: Timestamp,
+        /// Whether the certificate is the one that an earlier attempt has got.
+        is_kept: bool,
+    },
     /// No key could be made.
     #[error(transparent)]
     Key(#[from] KeyError),
@@ -93,18 +110,36 @@ struct PendingCsr {
     key: Zeroizing<Vec<u8>>,
 }
 
+/// What the hub has issued, and when, by both clocks, it was found not to be valid at this time.
+struct Untimely {
+    name: String,
+    credentials: Credentials,
+    found: Option<(Timestamp, Instant)>,
+}
+
+impl Untimely {
+    /// Whether another certificate may help: the clock was set since, or a day has passed.
+    fn is_over(&self, now: Timestamp) -> bool {
+        let Some((then, since)) = self.found else { return false };
+        let passed = since.elapsed();
+        let expected = then.plus(passed);
+        passed > A_DAY || expected.until(now).max(now.until(expected)) > CLOCK_SET
+    }
+}
+
 /// Makes CSRs, one at a time.
 pub(crate) struct Enroller {
     order: CsrTemplate,
     access: Access,
     plugins: Plugins,
     pending: Option<PendingCsr>,
+    untimely: Option<Untimely>,
 }
 
 impl Enroller {
     pub(crate) fn new(order: CsrTemplate, kubeconfig: PathBuf, plugins: Plugins) -> Self {
         let access = Access { kubeconfig: Some(kubeconfig), context: None };
-        Self { order, access, plugins, pending: None }
+        Self { order, access, plugins, pending: None, untimely: None }
     }
 
     /// The CSRs on the hub. The kubeconfig is read each time, because OCM's agent renews the certificate in it.
@@ -115,6 +150,13 @@ impl Enroller {
 
     /// Makes a CSR, or continues with the pending one, and waits at most `limit` for the decision.
     pub(crate) async fn enrol(&mut self, limit: Duration, clock: &Clock) -> Result<(Credentials, Usable), EnrolError> {
+        if let Some(untimely) = self.untimely.take() {
+            match self.examine(untimely, clock) {
+                Err(EnrolError::WrongClock { .. }) if self.untimely.take_if(|it| it.is_over(clock.now())).is_some() => {
+                }
+                examined => return examined,
+            }
+        }
         let requests = self.requests().await?;
         let pending = match self.pending.take() {
             Some(pending) => pending,
@@ -124,14 +166,7 @@ impl Enroller {
             Ok(CsrDecision::Issued { certificate, bundle }) => {
                 let bundle = bundle.ok_or_else(|| EnrolError::NoTrust(pending.name.clone()))?;
                 let credentials = Credentials { certificate, key: pending.key, bundle: bundle.into_bytes() };
-                let usable =
-                    examine(&credentials, &self.order.wanted, clock.now(), &SystemRandom::new()).map_err(|reason| {
-                        match reason {
-                            Unusable::Expired(end) => EnrolError::ExpiredAtOnce(pending.name, end),
-                            other => EnrolError::Unsuitable(pending.name, other),
-                        }
-                    })?;
-                Ok((credentials, usable))
+                self.examine(Untimely { name: pending.name, credentials, found: None }, clock)
             }
             Ok(CsrDecision::Refused { verdict, reason, message }) => {
                 Err(EnrolError::Refused { name: pending.name, verdict, reason, message })
@@ -147,6 +182,20 @@ impl Enroller {
                 Err(error)
             }
         }
+    }
+
+    /// Examines what the hub has issued, and keeps it if only the time is against it.
+    fn examine(&mut self, issued: Untimely, clock: &Clock) -> Result<(Credentials, Usable), EnrolError> {
+        let now = clock.now();
+        let fault = match examine(&issued.credentials, &self.order.wanted, now, &SystemRandom::new()) {
+            Ok(usable) => return Ok((issued.credentials, usable)),
+            Err(Unusable::Expired(end)) => format!("expired at {end}"),
+            Err(Unusable::NotYetValid(begin)) => format!("is not valid before {begin}"),
+            Err(other) => return Err(EnrolError::Unsuitable(issued.name, other)),
+        };
+        let error = EnrolError::WrongClock { name: issued.name.clone(), fault, now, is_kept: issued.found.is_some() };
+        self.untimely = Some(Untimely { found: issued.found.or(Some((now, Instant::now()))), ..issued });
+        Err(error)
     }
 
     async fn request(&self, requests: &Api<CertificateSigningRequest>) -> Result<PendingCsr, EnrolError> {

@@ -32,7 +32,11 @@ pub enum AgentError {
 impl AgentError {
     /// Whether the hub has issued a certificate that is of no use. Each one costs the hub an entry of its ledger.
     pub(crate) fn has_cost_a_certificate(&self) -> bool {
-        matches!(self, Self::RevokedAtOnce | Self::Enrol(EnrolError::Unsuitable(..) | EnrolError::ExpiredAtOnce(..)))
+        match self {
+            Self::RevokedAtOnce | Self::Enrol(EnrolError::Unsuitable(..)) => true,
+            Self::Enrol(EnrolError::WrongClock { is_kept, .. }) => !is_kept,
+            _ => false,
+        }
     }
 }
 

@@ -72,7 +72,7 @@ impl ConnectionHandler for GatewayShared {
             NoHandshake::Displaced(_) => Some(&stats.handshakes_displaced),
             NoHandshake::NotConfigured => Some(&stats.not_configured),
             NoHandshake::Slow(_) => Some(&stats.handshakes_slow),
-            NoHandshake::Closed(_) | NoHandshake::Tls(_) | NoHandshake::NoCertificate => None,
+            NoHandshake::Closed(_) | NoHandshake::Tls { .. } | NoHandshake::NoCertificate => None,
         };
         if let Some(counter) = counter {
             counter.inc();
@@ -80,7 +80,7 @@ impl ConnectionHandler for GatewayShared {
         if let Some(failure) = cause.failure() {
             stats.handshake_failed(failure);
         }
-        self.audit.refused_connection(&Caller::stranger(remote), cause.reason(), cause);
+        self.audit.refused_connection(&Caller::stranger(remote, cause.claims().to_owned()), cause.reason(), cause);
     }
 
     async fn serve(self: Arc<Self>, entered: Entered, stop: CancellationToken) {

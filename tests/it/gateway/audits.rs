@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use addon_signer_core::ca::serial::Serial;
 use addon_signer_gateway::Limits;
 use addon_signer_telemetry::audit::QUOTA;
 use hyper::StatusCode;
@@ -55,12 +56,23 @@ async fn a_connection_that_may_not_be_or_may_no_longer_be_is_one_line() {
     world.detach();
     tokio::time::timeout(SOON, connection.driver).await.unwrap().unwrap().unwrap();
     let expected = [
-        json!(["refused-connection", "", "", "AddOnNotOfSigner"]), // an identity that is only claimed is not logged
+        json!(["refused-connection", "", "", "AddOnNotOfSigner"]), // an identity that is only claimed is no identity
         json!(["refused-connection", "c2", nowhere.serial.to_string(), "ClusterUnknown"]),
         json!(["admitted", "c1", log.json()[2]["serial"], null]),
         json!(["ended-connection", "c1", log.json()[2]["serial"], "AddOnNotInstalled"]),
     ];
     assert_eq!(pick(&log.json(), &["event", "cluster", "serial", "cause"]), expected);
+    assert!(unverified(&log.json()[0]).starts_with(&claimed("c1", &forged.serial)), "{}", log.json()[0]);
+    assert!(log.json()[1..].iter().all(|line| unverified(line).is_empty()), "the others have an identity");
+}
+
+fn unverified(line: &Value) -> &str {
+    line["unverified"].as_str().unwrap_or_default()
+}
+
+fn claimed(cluster: &str, serial: &Serial) -> String {
+    let user = format!("system:open-cluster-management:cluster:{cluster}:addon:telemetry:agent:telemetry");
+    format!("{user}, serial {serial}, valid from 20")
 }
 
 #[tokio::test]
@@ -78,6 +90,8 @@ async fn handshakes_that_fail_are_reported_by_cause() {
     let past = world.telemetry.client("c1", "telemetry", world.clock.now().minus(2 * HOUR), HOUR);
     assert!(world.try_get(Some(&past), "/").await.is_err());
     wait_until(SOON, "the place to be free", async || (log.json().len() == 2).then_some(())).await;
+    assert_eq!(unverified(&log.json()[0]), "", "there is no certificate");
+    assert!(unverified(&log.json()[1]).starts_with(&claimed("c1", &past.serial)), "{}", log.json()[1]);
     let mut silent = Vec::new();
     for _ in 0..9 {
         silent.push(TcpStream::connect(world.address).await.unwrap()); // eight may wait

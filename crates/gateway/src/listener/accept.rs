@@ -19,6 +19,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::FIRST;
+use super::claims::shake;
 use super::no_handshake::NoHandshake;
 use addon_signer_core::gateway::handshakes::{Handshakes, PeerNetwork, Permit};
 use addon_signer_core::identity::ClusterName;
@@ -328,10 +329,7 @@ async fn shake_hands(
     // Fail closed (invariant I11): without a verifier there is no TLS at all.
     let config = tls.ok_or(NoHandshake::NotConfigured)?;
     prepare(&tcp).map_err(NoHandshake::Closed)?; // on an error the socket is gone already
-    match TlsAcceptor::from(Arc::clone(&config)).accept(tcp).await {
-        Ok(tls) => Ok((tls, config)),
-        Err(error) => Err(NoHandshake::of(error)),
-    }
+    Ok((shake(TlsAcceptor::from(Arc::clone(&config)).accept(tcp)).await?, config))
 }
 
 /// Sends data without waiting for more, and ends the connection soon after its peer has vanished: a host that lost its

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod accept;
+mod claims;
 mod no_handshake;
 mod plain;
 
@@ -22,6 +23,7 @@ use addon_signer_platform::crypto;
 
 pub(crate) use accept::prepare;
 pub use accept::{ConnectionHandler, DRAIN_MARGIN, Entered, Permits, SessionPermit, WAITING, accept};
+use claims::NotingClaims;
 pub use no_handshake::{HandshakeFailure, NoHandshake};
 pub use plain::serve_plain;
 
@@ -40,7 +42,7 @@ pub fn server_config(
 ) -> Result<ServerConfig, rustls::Error> {
     let mut config = ServerConfig::builder_with_details(crypto::provider(), Arc::new(clock.clone()))
         .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(Arc::new(NotingClaims(verifier)))
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(serving)));
     // A resumed session skips the verifier: rustls copies the client's chain from the ticket, even if its CA is not
     // trusted any more. So there are no tickets. A new configuration would forget them anyway.

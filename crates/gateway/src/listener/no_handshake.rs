@@ -26,8 +26,13 @@ pub enum NoHandshake {
     #[error("the connection ended during the handshake: {0}")]
     Closed(io::Error),
     /// rustls refused the handshake.
-    #[error("{0}")]
-    Tls(Error),
+    #[error("{error}")]
+    Tls {
+        /// Why.
+        error: Error,
+        /// What the client's certificate says of itself, if rustls refused that; not verified.
+        claims: String,
+    },
     /// The client sent no certificate.
     #[error("the client sent no certificate")]
     NoCertificate,
@@ -62,12 +67,17 @@ named! {
 
 impl NoHandshake {
     /// tokio-rustls wraps an error of rustls into an `io::Error`; any other `io::Error` comes from the socket.
-    pub fn of(error: io::Error) -> Self {
+    pub fn of(error: io::Error, claims: String) -> Self {
         match error.downcast::<Error>() {
             Ok(Error::NoCertificatesPresented) => Self::NoCertificate,
-            Ok(tls) => Self::Tls(tls),
+            Ok(error) => Self::Tls { error, claims },
             Err(socket) => Self::Closed(socket),
         }
+    }
+
+    /// What the client's certificate says of itself, if rustls refused that; not verified.
+    pub fn claims(&self) -> &str {
+        if let Self::Tls { claims, .. } = self { claims } else { "" }
     }
 
     /// CamelCase name for the audit log.
@@ -88,7 +98,7 @@ impl NoHandshake {
             Self::Slow(_) => ("HandshakeSlow", None),
             Self::Closed(_) => ("HandshakeClosed", Some(HandshakeFailure::Closed)),
             Self::NoCertificate => ("NoCertificate", Some(HandshakeFailure::NoCertificate)),
-            Self::Tls(error) => {
+            Self::Tls { error, .. } => {
                 let (reason, failure) = names_of_tls(error);
                 (reason, Some(failure))
             }
@@ -144,7 +154,8 @@ mod tests {
 
     #[test]
     fn every_failure_has_one_of_few_causes() {
-        let tls = |error: Error| NoHandshake::of(io::Error::new(io::ErrorKind::InvalidData, error)).reason();
+        let tls =
+            |error: Error| NoHandshake::of(io::Error::new(io::ErrorKind::InvalidData, error), String::new()).reason();
         let certificate = |error| tls(Error::InvalidCertificate(error));
         assert_eq!(tls(Error::NoCertificatesPresented), "NoCertificate");
         assert_eq!(tls(Error::PeerIncompatible(PeerIncompatible::Tls13RequiredForQuic)), "PeerIncompatible");
@@ -156,12 +167,14 @@ mod tests {
         assert_eq!(certificate(CertificateError::NotValidYet), "CertificateNotYetValid");
         assert_eq!(certificate(CertificateError::InvalidPurpose), "CertificateNotForClients");
         assert_eq!(certificate(CertificateError::BadSignature), "CertificateInvalid");
-        assert_eq!(NoHandshake::of(io::ErrorKind::UnexpectedEof.into()).reason(), "HandshakeClosed");
+        assert_eq!(NoHandshake::of(io::ErrorKind::UnexpectedEof.into(), String::new()).reason(), "HandshakeClosed");
     }
 
     #[test]
     fn what_is_no_fault_of_the_handshake_is_counted_elsewhere() {
-        let of = |error: Error| NoHandshake::of(io::Error::new(io::ErrorKind::InvalidData, error)).failure().unwrap();
+        let of = |error: Error| {
+            NoHandshake::of(io::Error::new(io::ErrorKind::InvalidData, error), String::new()).failure().unwrap()
+        };
         assert_eq!(of(Error::PeerIncompatible(PeerIncompatible::NoCipherSuitesInCommon)), HandshakeFailure::Other);
         assert_eq!(of(Error::InvalidCertificate(CertificateError::NotValidYet)), HandshakeFailure::BadCertificate);
         assert_eq!(of(Error::PeerSentOversizedRecord), HandshakeFailure::NotTls);

@@ -112,7 +112,7 @@ pub struct Asker<'a> {
 }
 
 /// The client of a connection at the gateway. A field that is unknown or unproven is `None` or empty.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Caller<'c> {
     /// The address.
     pub remote: SocketAddr,
@@ -124,6 +124,8 @@ pub struct Caller<'c> {
     pub issuer: &'c str,
     /// The serial number of the certificate.
     pub serial: Option<Serial>,
+    /// What a certificate that is no identity says of itself.
+    pub claims: String,
 }
 
 impl Caller<'_> {
@@ -131,9 +133,9 @@ impl Caller<'_> {
         self.serial.map(|serial| serial.to_string()).unwrap_or_default()
     }
 
-    /// A client known only by its address.
-    pub fn stranger(remote: SocketAddr) -> Self {
-        Self { remote, identity: None, signer: "", issuer: "", serial: None }
+    /// A client known only by its address, and what its certificate says of itself.
+    pub fn stranger(remote: SocketAddr, claims: String) -> Self {
+        Self { remote, identity: None, signer: "", issuer: "", serial: None, claims }
     }
 }
 
@@ -231,9 +233,10 @@ impl Audit {
             let time = self.now();
             let remote = caller.remote.to_string();
             let detail = bounded(&detail.to_string());
+            let unverified = bounded(&caller.claims);
             info!(
                 target: AUDIT_TARGET,
-                time, event, remote, cluster, addon, agent, signer, issuer, serial, cause, detail
+                time, event, remote, cluster, addon, agent, signer, issuer, serial, cause, detail, unverified
             );
         }
     }

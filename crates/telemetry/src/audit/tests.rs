@@ -52,7 +52,7 @@ fn audited(disk: &Disk, decide: impl FnOnce(&Audit, &Clock)) {
 }
 
 fn caller() -> Caller<'static> {
-    Caller::stranger(PEER.parse().unwrap())
+    Caller::stranger(PEER.parse().unwrap(), String::new())
 }
 
 #[test]

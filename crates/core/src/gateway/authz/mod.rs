@@ -137,6 +137,18 @@ pub fn identify(trust: &Trust, leaf: &CertificateDer<'_>, now: Timestamp) -> Res
     })
 }
 
+/// What a certificate says of itself, whoever signed it: common name, serial number and times. Empty if it cannot be
+/// read. Nothing may be decided by it.
+#[must_use]
+pub fn claims(leaf: &[u8]) -> String {
+    let Ok((_, leaf)) = X509Certificate::from_der(leaf) else { return String::new() };
+    let name = common_name(&leaf).unwrap_or("no single common name");
+    let [first, last] = [leaf.validity().not_before, leaf.validity().not_after].map(|it| it.timestamp());
+    let [first, last] = [first, last].map(Timestamp::from_unix);
+    let serial = Serial::of_leaf(&leaf).map(|serial| format!(", serial {serial}")).unwrap_or_default();
+    format!("{name}{serial}, valid from {first} to {last}")
+}
+
 /// Checks times and purpose, so that each broken rule has its own error. webpki checks them again for each signer.
 /// Returns the first and the last second in which the certificate is valid.
 fn check_form(leaf: &X509Certificate<'_>, now: Timestamp) -> Result<(Timestamp, Timestamp), NotAnIdentity> {
