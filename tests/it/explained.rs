@@ -3,10 +3,11 @@
 use std::net::SocketAddr;
 
 use addon_signer_api::AddOnRoute;
+use addon_signer_api::ocm::managed_cluster_resource;
 use addon_signer_api::route::CONDITION_RESOLVED_REFS;
-use hyper::Method;
+use hyper::{Method, Request, StatusCode};
 use k8s_openapi::api::core::v1::Service;
-use kube::api::{ListParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -16,7 +17,7 @@ use crate::whole::client::ClientPair;
 use crate::whole::mk_whole;
 use crate::whole::ours::enrolled;
 use test_kit::hub::{apply_route, change_signer, wait_ready};
-use test_kit::objects::create_namespace;
+use test_kit::objects::{create_namespace, managed_cluster_addons};
 use test_kit::wait_until;
 
 async fn create_routes(admin: &Client, backend: SocketAddr) {
@@ -103,6 +104,7 @@ async fn explain_says_of_each_request_what_the_gateway_does() {
         (Method::GET, "/empty", Some("default/empty")),
         (Method::GET, "/bundle", Some("default/bundle")),
         (Method::GET, "/v1/whoami", None),
+        (Method::POST, "/v1/whoami", None),
         (Method::GET, "/addons", None),
         (Method::GET, "/crl/x", Some("default/rest")),
         (Method::GET, "/.well-known/est/cacerts", Some("default/rest")),
@@ -125,12 +127,97 @@ async fn explain_says_of_each_request_what_the_gateway_does() {
     let flags = ["--cluster=spoke1", "--addon=search", "--kubeconfig", &kubeconfig];
     let nobody = run(dir.path(), &[&["gateway", "explain", "GET", "https://a/"], &flags[..]].concat()).await;
     assert_eq!(nobody.code, 1);
-    assert!(nobody.stderr.contains("no AddOnSigner that is Ready has the addon search"), "{}", nobody.stderr);
+    assert!(nobody.stderr.contains("no AddOnSigner with an authority has the addon search"), "{}", nobody.stderr);
     let flags = ["--cluster=spoke1", "--addon=telemetry", "--kubeconfig", &kubeconfig];
     let table = run(dir.path(), &[&["gateway", "explain", "GET", "https://127.0.0.1/gone"], &flags[..]].concat()).await;
     let alike = "The AddOnRoute elsewhere/alike is not wholly in effect: some backends read";
     for line in ["request  refused with 503 (no-backend)\n", "route    default/gone\n", "no Service gone", alike] {
         assert!(table.stdout.contains(line), "{line}{}", table.stdout);
     }
+    whole.stop().await.unwrap();
+}
+
+/// An agent that sends one request, and the program that explains it.
+struct Both {
+    home: tempfile::TempDir,
+    kubeconfig: String,
+    pair: ClientPair,
+    gateway: SocketAddr,
+}
+
+impl Both {
+    async fn answer(&self, host: &str) -> (StatusCode, String) {
+        let request = Request::post("/addons/telemetry/api/v1/receive").header("host", host);
+        self.pair.send(self.gateway, request).await.unwrap()
+    }
+
+    /// Waits until the gateway refuses with this problem, or passes the request on; returns the same explanation.
+    async fn agree(&self, host: &str, problem: Option<&str>, flags: &[&str]) -> Value {
+        let kind = problem.map(|problem| format!("problems/{problem}\""));
+        let status = wait_until(test_kit::hub::PATIENCE, "the answer", async || {
+            let (status, body) = self.answer(host).await;
+            let is_due = kind.as_ref().map_or(status == 200, |kind| body.contains(kind));
+            is_due.then_some(status)
+        })
+        .await;
+        let url = format!("https://{host}/addons/telemetry/api/v1/receive");
+        let common = ["--cluster=spoke1", "--addon=telemetry", "--output=json", "--kubeconfig", &self.kubeconfig];
+        let words = [&["gateway", "explain", "POST", &url], &common[..], flags].concat();
+        let told = run(self.home.path(), &words).await;
+        assert_eq!(told.code, 0, "{}", told.stderr);
+        let told: Value = serde_json::from_str(&told.stdout).unwrap();
+        let refused = problem.map_or(Value::Null, |name| json!({ "status": status.as_u16(), "name": name }));
+        assert_eq!((&told["passes"], &told["problem"]), (&problem.is_none().into(), &refused), "{host} {told}");
+        told
+    }
+}
+
+#[tokio::test]
+async fn explain_refuses_whom_the_gateway_refuses() {
+    let (hub, admin, whole) = mk_whole(backend::start().await).await;
+    let home = tempfile::tempdir().unwrap();
+    let pair = enrolled(&hub, &admin, home.path(), "spoke1", whole.gateway).await;
+    let kubeconfig = write(home.path(), &hub.kubeconfig("admin", &["system:masters"])).display().to_string();
+    let both = Both { home, kubeconfig, pair, gateway: whole.gateway };
+    let own = whole.gateway.to_string();
+    let names = ["--gateway-name=127.0.0.1,gateway.example"];
+
+    let told = both.agree(&own, None, &[]).await;
+    assert!(told["assumed"][1].as_str().unwrap().contains(&format!("The host {own} is a name")), "{told}");
+    assert_eq!(told["assumed"].as_array().unwrap().len(), 3, "{told}");
+    let told = both.agree("gateway.example", None, &names).await;
+    assert_eq!(told["assumed"].as_array().unwrap().len(), 2, "{told}");
+    both.agree("other.example", Some("misdirected"), &names).await;
+
+    let (addons, merge) = (managed_cluster_addons(&admin, "spoke1").await, PatchParams::default());
+    let clusters = Api::<DynamicObject>::all_with(admin.clone(), &managed_cluster_resource());
+    let annotated = async |name: &str, value: Value| {
+        let change = json!({ "metadata": { "annotations": { format!("addon-signer.io/{name}"): value } } });
+        addons.patch("telemetry", &merge, &Patch::Merge(change)).await.unwrap();
+    };
+    let refused = async |problem: &str, why: &str| {
+        let told = both.agree(&own, Some(problem), &[]).await;
+        assert!(told["why"][0].as_str().unwrap().contains(why), "{told}");
+        assert_eq!(told["assumed"], json!([]));
+    };
+    annotated("suspended", json!("true")).await;
+    refused("not-registered", "the addon is suspended on that cluster").await;
+    annotated("suspended", Value::Null).await;
+    annotated("revoke-before", json!("2999-01-01T00:00:00Z")).await;
+    refused("revoked", "earlier than 2999-01-01T00:00:00Z").await;
+    annotated("revoke-before", Value::Null).await;
+    both.agree(&own, None, &[]).await;
+    let accepts = |accepts: bool| Patch::Merge(json!({ "spec": { "hubAcceptsClient": accepts } }));
+    clusters.patch("spoke1", &merge, &accepts(false)).await.unwrap();
+    refused("not-registered", "hubAcceptsClient is not true").await;
+    clusters.patch("spoke1", &merge, &accepts(true)).await.unwrap();
+    let held = Patch::Merge(json!({ "metadata": { "finalizers": ["example.com/held"] } }));
+    addons.patch("telemetry", &merge, &held).await.unwrap();
+    addons.delete("telemetry", &DeleteParams::default()).await.unwrap();
+    refused("not-registered", "the ManagedClusterAddOn is being deleted").await;
+    addons.patch("telemetry", &merge, &Patch::Merge(json!({ "metadata": { "finalizers": [] } }))).await.unwrap();
+    refused("not-registered", "no ManagedClusterAddOn").await;
+    clusters.delete("spoke1", &DeleteParams::default()).await.unwrap();
+    refused("not-registered", "there is no ManagedCluster of that name").await;
     whole.stop().await.unwrap();
 }

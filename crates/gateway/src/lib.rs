@@ -63,7 +63,7 @@ mod wire;
 
 use backend::Backends;
 
-pub use problem::{PROBLEMS, problem_of};
+pub use problem::{PROBLEMS, problem_of, problem_of_client};
 pub use stats::{CertificateEnds, GatewayStats};
 
 use permits::{RoutePermits, SharedPermits};

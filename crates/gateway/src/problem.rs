@@ -328,3 +328,10 @@ pub fn problem_of(cause: &NoAccess) -> (u16, &'static str) {
     let Problem { status, name, .. } = cause.into();
     (status.as_u16(), name)
 }
+
+/// The same for all requests of a client.
+#[must_use]
+pub fn problem_of_client(cause: &NotEligible) -> (u16, &'static str) {
+    let Problem { status, name, .. } = cause.into();
+    (status.as_u16(), name)
+}

@@ -142,9 +142,7 @@ async fn dispatch(
 }
 
 fn read_only(request: &Request<Incoming>) -> Result<(), Refusal> {
-    if ![Method::GET, Method::HEAD].contains(request.method()) {
-        return Err(NoAccess::Method("GET, HEAD".to_owned()).into());
-    }
+    access::read_only(request.method())?;
     access::content(request.method(), has_content(request.body()), false)?;
     Ok(())
 }

@@ -238,7 +238,7 @@ async fn has_changed(version: &AddOnVersion, client: &Client, error: &watcher::E
 }
 
 /// Asks the API server for one addon: a refusal is final, so the hub does not base it on a watch that may be late. The
-/// result has only this cluster and addon.
+/// result has only this cluster, with its ManagedClusterSet, and this addon.
 pub async fn look_up(
     client: &Client,
     api: AddOnApi,
@@ -250,6 +250,7 @@ pub async fn look_up(
     let (found_cluster, found_addon) =
         tokio::try_join!(find(&clusters, cluster.as_str()), find(&namespaced, addon.as_str()))?;
     let mut registry = Registry::default();
+    registry.set_cluster_set(cluster, found_cluster.as_ref().and_then(|found| ocm::cluster_set(&found.object)));
     registry.set_cluster(cluster.clone(), found_cluster.map(|found| cluster_facts(&found.object)));
     registry.put_addon(cluster.clone(), addon.clone(), found_addon.map(|found| read_addon(&found.object)));
     registry.complete_clusters(|_| true);

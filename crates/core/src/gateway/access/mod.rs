@@ -219,6 +219,15 @@ pub fn target(own: &AddOnName, path: &SafePath<'_>) -> Result<RequestTarget, NoA
     }
 }
 
+/// Checks the method of a request for one of the gateway's own paths.
+///
+/// # Errors
+/// [`NoAccess::Method`].
+pub fn read_only(method: &Method) -> Result<(), NoAccess> {
+    let is_read_only = [Method::GET, Method::HEAD].contains(method);
+    is_read_only.then_some(()).ok_or_else(|| NoAccess::Method("GET, HEAD".to_owned()))
+}
+
 /// The host of a request. `authority` is that of HTTP/2 or the header `Host`; never
 /// the TLS server name, because a connection may be for several names.
 ///

@@ -1,51 +1,57 @@
-//! `addon-signer gateway explain`: which route decides about a request, and why, by the gateway's own code. It reads
-//! the objects with the caller's kubeconfig and sends nothing to the gateway.
+//! `addon-signer gateway explain`: whether the gateway forwards a request, where to, and why, by the gateway's own
+//! code. It reads the objects with the caller's kubeconfig and sends nothing to the gateway.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod backends;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use hyper::{Method, Uri};
-use k8s_openapi::api::core::v1::{Namespace, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DynamicObject, PartialObjectMeta};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::PartialObjectMeta;
 use kube::{Api, Client, Resource, ResourceExt};
+use ring::rand::SystemRandom;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::check::routes_check::{left_out, name_of, said_by_hub};
 use crate::output::{Format, Rows};
-use addon_signer_api::ocm::{cluster_set, managed_cluster_resource};
 use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS};
-use addon_signer_api::route_rules::{endpoints, route_plan, service_facts, service_of, slices_of};
-use addon_signer_api::rules::SignerConfig;
-use addon_signer_api::status::CONDITION_READY;
+use addon_signer_api::route_rules::route_plan;
+use addon_signer_api::trust::signer_trust;
 use addon_signer_api::{AddOnRoute, AddOnSigner, Guarded};
+use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::conditions::NO_HOSTNAME;
 use addon_signer_core::gateway::access::{self, Caller, NoAccess, RequestHead, RequestTarget};
-use addon_signer_core::gateway::attachment::{Attachment, Labels};
+use addon_signer_core::gateway::attachment::Labels;
+use addon_signer_core::gateway::authz::Peer;
+use addon_signer_core::gateway::headers::IdentityHeaders;
 use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::path::SafePath;
 use addon_signer_core::gateway::route::{BackendAnchors, Route, RouteName, RouteTable};
-use addon_signer_core::gateway::routing::{
-    self, Backends, Parent, References, Resolved, RoutePlan, Verdict, WantedServices, World, resolve,
-};
-use addon_signer_core::identity::{AddOnName, ClusterName};
+use addon_signer_core::gateway::routing::{Parent, References, Resolved, RoutePlan, Verdict, World, resolve};
+use addon_signer_core::identity::{AddOnName, AgentName, ClusterName, PeerIdentity};
 use addon_signer_core::oldest::MOST_ROUTES;
-use addon_signer_gateway::problem_of;
+use addon_signer_core::registry::Registry;
+use addon_signer_core::trust::SignerTrust;
+use addon_signer_gateway::{problem_of, problem_of_client};
+use addon_signer_hub::registrations::registry::{discover, look_up};
+use addon_signer_platform::clock::Clock;
 use addon_signer_platform::kubeconfig::Access;
 use addon_signer_platform::kubernetes;
 use addon_signer_platform::listing::{self, Selector};
+use backends::{backends, named_services};
 
 /// Explain what the gateway does.
 #[derive(Debug, Clone, Subcommand)]
 pub(super) enum GatewayCommand {
-    /// Say which AddOnRoute decides about a request, and why, by the gateway's own code, without sending the request.
+    /// Say whether the gateway forwards a request, where to, and why, by the gateway's own code, without sending it.
     ///
-    /// It reads AddOnSigners, AddOnRoutes, Services, EndpointSlices, namespaces and the ManagedCluster. It assumes that
-    /// the host is a --gateway-name of the hub, that --backend-addresses allows all addresses, and that the certificate
-    /// of the addon is good and may be used. The exit code is 0 whether or not the request passes.
+    /// It reads AddOnSigners, AddOnRoutes, Services, EndpointSlices, namespaces, the ManagedCluster and the
+    /// ManagedClusterAddOn. What it cannot read, such as the agent's certificate, it assumes, and says so. The exit
+    /// code is 0 whether or not the request passes.
     Explain(ExplainArgs),
 }
 
@@ -65,11 +71,21 @@ pub(super) struct ExplainArgs {
     /// of gRPC is /SERVICE/METHOD.
     #[arg(value_name = "URL")]
     url: Uri,
+    /// The names of the gateway, as the hub has them and in that order; may be repeated. Without them the URL's host is
+    /// taken for a name of the gateway.
+    #[arg(long, value_name = "NAME_OR_IP", value_delimiter = ',')]
+    gateway_name: Vec<Host>,
     #[command(flatten)]
     access: Access,
     /// The output format.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     output: Format,
+}
+
+impl ExplainArgs {
+    fn authority(&self) -> &str {
+        self.url.authority().map_or("", |authority| authority.as_str())
+    }
 }
 
 /// The explanation, as `--output json` prints it.
@@ -94,6 +110,8 @@ struct Explanation {
     backend: Option<String>,
     /// The reasons, in sentences.
     why: Vec<String>,
+    /// What the outcome depends on and was not read, in sentences.
+    assumed: Vec<String>,
 }
 
 /// A refusal: the status, and the name of the problem.
@@ -103,20 +121,13 @@ struct RefusalName {
     name: &'static str,
 }
 
-impl From<&NoAccess> for RefusalName {
-    fn from(refusal: &NoAccess) -> Self {
-        let (status, name) = problem_of(refusal);
-        Self { status, name }
-    }
-}
-
 /// Runs the command.
 ///
 /// # Errors
-/// The API server cannot be asked, or no AddOnSigner serves the addon.
+/// The API server cannot be asked, or no AddOnSigner has the addon.
 pub(super) async fn run(GatewayCommand::Explain(args): GatewayCommand) -> anyhow::Result<()> {
     let client = kubernetes::client(&args.access).await?;
-    let existing = Existing::read(&client, &args.cluster).await?;
+    let existing = Existing::read(&client, &args).await?;
     let explanation = existing.explain(&args)?;
     Ok(args.output.print(&explanation, Explanation::table)?)
 }
@@ -140,20 +151,16 @@ impl Explanation {
             let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
             rows.add(["why", &format!("{first}{}", letters.as_str())]);
         }
+        for assumed in &self.assumed {
+            rows.add(["assumed", assumed]);
+        }
         rows.render()
     }
 }
 
-/// An AddOnSigner that the hub serves.
-struct ServedSigner {
-    name: String,
-    addons: BTreeSet<AddOnName>,
-    attachment: Attachment,
-}
-
 /// The objects that decide.
 struct Existing {
-    signers: Vec<ServedSigner>,
+    signers: Vec<Arc<SignerTrust>>,
     plans: Vec<RoutePlan>,
     /// AddOnRoutes without effect, such as those that cannot be read: their names, their AddOnSigners if those can be
     /// read, and why.
@@ -162,13 +169,15 @@ struct Existing {
     unresolved: BTreeMap<RouteName, String>,
     namespaces: BTreeMap<String, Labels>,
     references: References,
-    cluster_set: Option<String>,
+    /// The addon on the cluster, and nothing else.
+    registry: Registry,
 }
 
 impl Existing {
-    async fn read(client: &Client, cluster: &ClusterName) -> anyhow::Result<Self> {
-        let signers = list::<Guarded<AddOnSigner>>(client).await?;
-        let signers = signers.into_iter().filter_map(|it| served(it.read().ok()?)).collect(); // unreadable: not Ready
+    async fn read(client: &Client, args: &ExplainArgs) -> anyhow::Result<Self> {
+        let signers = list::<Guarded<AddOnSigner>>(client).await?.into_iter();
+        // Without effect if it cannot be read.
+        let signers = signers.filter_map(|it| signer_trust(&it.read().ok()?).ok()?.map(Arc::new)).collect();
         let (mut plans, mut unreadable, mut unresolved) = (Vec::new(), Vec::new(), BTreeMap::new());
         let mut routes = list::<Guarded<AddOnRoute>>(client).await?;
         routes.retain(|route| route.meta().deletion_timestamp.is_none());
@@ -210,23 +219,31 @@ impl Existing {
         references.bundles = bundles.map(|name| (name.to_owned(), Ok(BackendAnchors::default()))).collect();
         let all = ["0.0.0.0/0", "::/0"];
         references.networks = all.iter().filter_map(|network| network.parse().ok()).collect(); // both are networks
-        let clusters = Api::<DynamicObject>::all_with(client.clone(), &managed_cluster_resource());
-        let cluster_set = clusters.get_opt(cluster.as_str()).await?.and_then(|cluster| cluster_set(&cluster));
-        Ok(Self { signers, plans, unreadable, unresolved, namespaces, references, cluster_set })
+        let registry = look_up(client, discover(client).await?, &args.cluster, &args.addon).await;
+        let registry = registry.context("cannot get the ManagedCluster and the ManagedClusterAddOn")?;
+        Ok(Self { signers, plans, unreadable, unresolved, namespaces, references, registry })
     }
 
     fn explain(&self, args: &ExplainArgs) -> anyhow::Result<Explanation> {
         let mut owners = self.signers.iter().filter(|signer| signer.addons.contains(&args.addon));
         let Some(signer) = owners.next() else {
-            bail!("no AddOnSigner that is Ready has the addon {}: see `kubectl get ads`", args.addon)
+            bail!("no AddOnSigner with an authority has the addon {}: see `kubectl get ads`", args.addon)
         };
-        let authority = args.url.authority().map_or("", |authority| authority.as_str());
-        let (table, verdicts) = self.table(authority);
-        let mut why = Vec::new();
-        let Decided { route, outcome } = self.decide(&table, signer, args);
-        let problem = outcome.err().map(|refusal| {
-            why.push(format!("{refusal}."));
-            RefusalName::from(&refusal)
+        let names = self.names(args);
+        let (table, verdicts) = self.table(&names);
+        let (mut why, mut assumed) = (Vec::new(), Vec::new());
+        let client = client(signer, args)?;
+        let (route, refused) = match access::eligibility(&client, &self.registry) {
+            Err(cause) => (None, Some((cause.to_string(), problem_of_client(&cause)))),
+            Ok(()) => {
+                assumed = self.assumed(&client, args);
+                let Decided { route, outcome } = self.decide(&table, &names, &client, args);
+                (route, outcome.err().map(|cause| (cause.to_string(), problem_of(&cause))))
+            }
+        };
+        let problem = refused.map(|(cause, (status, name))| {
+            why.push(format!("{cause}."));
+            RefusalName { status, name }
         });
         let passes = problem.is_none();
         if let Some(route) = &route {
@@ -237,6 +254,11 @@ impl Existing {
             ));
         } else if passes {
             why.push("The gateway answers this path itself.".to_owned());
+        }
+        if passes && route.is_some() {
+            let sentence =
+                "The request has no header or body that is refused, and reaches no limit; its backend answers.";
+            assumed.push(sentence.to_owned());
         }
         why.extend(self.out_of_effect(&verdicts, signer));
         if let Some(other) = owners.next() {
@@ -252,34 +274,49 @@ impl Existing {
             }),
             route: route.map(|route| route.name.to_string()),
             why,
+            assumed,
         })
     }
 
-    /// The table of a gateway whose host names include the request's host, and all that AddOnSigners list.
-    fn table(&self, authority: &str) -> (RouteTable, BTreeMap<RouteName, Verdict>) {
-        let parents: Vec<Parent<'_>> = self
-            .signers
-            .iter()
-            .map(|ServedSigner { name, addons, attachment }| Parent { name, addons, attachment })
-            .collect();
+    /// The names of the gateway. If they are not known, they include the request's host, and all that AddOnSigners
+    /// list.
+    fn names(&self, args: &ExplainArgs) -> Vec<Host> {
+        if !args.gateway_name.is_empty() {
+            return args.gateway_name.clone();
+        }
         let claimed = self.signers.iter().flat_map(|signer| &signer.attachment.hostnames);
         // All AddOnSigners share the first name of a gateway.
-        let names: Vec<Host> = [Host::Name(String::new())]
-            .into_iter()
-            .chain(Host::of_authority(authority))
-            .chain(claimed.cloned())
-            .collect();
+        let first = [Host::Name(String::new())];
+        first.into_iter().chain(Host::of_authority(args.authority())).chain(claimed.cloned()).collect()
+    }
+
+    /// What an eligible client's request depends on and cannot be read.
+    fn assumed(&self, client: &Peer, args: &ExplainArgs) -> Vec<String> {
+        let ExplainArgs { addon, cluster, .. } = args;
+        let from = self.registry.valid_from(cluster, addon).unwrap_or(client.not_before);
+        let signer = &client.signer.name;
+        let host = format!(
+            "The host {} is a name of the gateway, and not its first one; --gateway-name has this checked.",
+            args.authority()
+        );
+        let certificate =
+            format!("The agent has a valid certificate of the AddOnSigner {signer}, which begins at {from} or later.");
+        [certificate].into_iter().chain(args.gateway_name.is_empty().then_some(host)).collect()
+    }
+
+    /// The table of a gateway with these names.
+    fn table(&self, names: &[Host]) -> (RouteTable, BTreeMap<RouteName, Verdict>) {
+        let parents: Vec<Parent<'_>> = self.signers.iter().map(|signer| Parent::from(&**signer)).collect();
         let (namespaces, references, before) = (&self.namespaces, &self.references, &BTreeMap::new());
-        let world = World { parents: &parents, names: &names, namespaces, references, before };
+        let world = World { parents: &parents, names, namespaces, references, before };
         let Resolved { table, verdicts, .. } = resolve(&self.plans, &world);
         (table, verdicts)
     }
 
-    fn decide(&self, table: &RouteTable, signer: &ServedSigner, args: &ExplainArgs) -> Decided {
+    fn decide(&self, table: &RouteTable, names: &[Host], client: &Peer, args: &ExplainArgs) -> Decided {
         let ExplainArgs { addon, cluster, method, .. } = args;
-        let authority = args.url.authority().map_or("", |authority| authority.as_str());
-        let names = Vec::from_iter(Host::of_authority(authority));
-        let asked = access::host(authority, &names, table, &signer.name).and_then(|host| {
+        let signer = &client.signer.name;
+        let asked = access::host(args.authority(), names, table, signer).and_then(|host| {
             let path = SafePath::parse(args.url.path())?;
             let target = access::target(addon, &path)?;
             Ok((host, path, target))
@@ -287,11 +324,11 @@ impl Existing {
         let (host, path, skip) = match asked {
             Ok((host, path, RequestTarget::Backend(skip))) => (host, path, skip),
             Ok((_, _, RequestTarget::WhoAmI | RequestTarget::Bundle)) => {
-                return Decided { route: None, outcome: Ok(()) };
+                return Decided { route: None, outcome: access::read_only(method) };
             }
             Err(refusal) => return Decided { route: None, outcome: Err(refusal) },
         };
-        let caller = Caller { signer: &signer.name, addon, cluster, cluster_set: self.cluster_set.as_deref() };
+        let caller = Caller { signer, addon, cluster, cluster_set: self.registry.cluster_set(cluster) };
         let head = RequestHead { caller, host: &host, method, path: path.below(skip) };
         let outcome = access::route(table, &head).and_then(|route| {
             access::backend(route)?;
@@ -304,7 +341,7 @@ impl Existing {
     }
 
     /// Sentences about AddOnRoutes of this AddOnSigner that are not in effect.
-    fn out_of_effect(&self, verdicts: &BTreeMap<RouteName, Verdict>, signer: &ServedSigner) -> Vec<String> {
+    fn out_of_effect(&self, verdicts: &BTreeMap<RouteName, Verdict>, signer: &SignerTrust) -> Vec<String> {
         let of_signer =
             |name: &RouteName| self.plans.iter().any(|plan| plan.name == *name && plan.signer == signer.name);
         let refused = verdicts.iter().filter(|(name, _)| of_signer(name)).filter_map(|(name, verdict)| {
@@ -325,47 +362,21 @@ struct Decided {
     outcome: Result<(), NoAccess>,
 }
 
-/// An AddOnSigner that is Ready, with the addons that it owns.
-fn served(signer: AddOnSigner) -> Option<ServedSigner> {
-    let status = signer.status.as_ref()?;
-    let is_ready = status.conditions.iter().any(|it| it.type_ == CONDITION_READY && it.status == "True");
-    let config = SignerConfig::read(&signer.spec, None).ok().filter(|_| is_ready)?; // a bad spec is not Ready
-    let mut addons = config.rules.addons;
-    addons.retain(|addon| status.add_ons.contains(addon.as_str()));
-    Some(ServedSigner { name: signer.name_any(), addons, attachment: config.attachment })
-}
-
-/// The Services that AddOnRoutes name, by namespaces.
-fn named_services(plans: &[RoutePlan]) -> WantedServices {
-    let mut named = WantedServices::new();
-    for plan in plans {
-        if let routing::BackendTarget::Service { name, .. } = &plan.backend.target {
-            named.entry(plan.name.namespace.clone()).or_default().insert(name.clone());
-        }
-    }
-    named
-}
-
-/// These Services of a namespace with their endpoints, as the hub reads them.
-async fn backends(client: &Client, namespace: &str, names: BTreeSet<String>) -> anyhow::Result<Backends> {
-    let mut found = Backends::default();
-    let services: Api<Guarded<Service>> = Api::namespaced(client.clone(), namespace);
-    let slices: Api<Guarded<EndpointSlice>> = Api::namespaced(client.clone(), namespace);
-    let of_names = Selector::labels(&slices_of(names.iter().map(String::as_str)));
-    for name in names {
-        let named = Selector::fields(&format!("metadata.name={name}"));
-        let service = listing::any(&services, &named).await;
-        let service = service.with_context(|| format!("cannot list services in {namespace}"))?;
-        let service = service.and_then(|service| service.object.0.ok()); // an unreadable Service counts as missing
-        found.services.insert(name, service.map(service_facts));
-    }
-    let listed = listing::each(slices, of_names, |slice| {
-        let (name, Ok(slice)) = (slice.name_any(), slice.object.0) else { return };
-        let Some(service) = service_of(&slice).map(str::to_owned) else { return };
-        found.endpoints.entry(service).or_default().insert(name, Arc::new(endpoints(slice)));
-    });
-    listed.await.with_context(|| format!("cannot list endpointslices in {namespace}"))?;
-    Ok(found)
+/// The agent with a certificate that begins now. Its identity and this time decide whether it is eligible.
+fn client(signer: &Arc<SignerTrust>, args: &ExplainArgs) -> anyhow::Result<Arc<Peer>> {
+    let (cluster, addon, now) = (args.cluster.clone(), args.addon.clone(), Clock::default().now());
+    let identity = PeerIdentity { agent: AgentName::of_addon(&addon), cluster, addon };
+    Ok(Arc::new(Peer {
+        user: signer.convention.user(&identity),
+        groups: signer.convention.groups(&identity.cluster, &identity.addon),
+        identity,
+        signer: Arc::clone(signer),
+        issuer: "".into(),
+        serial: Serial::new(now, &SystemRandom::new())?,
+        not_before: now,
+        not_after: now,
+        headers: IdentityHeaders::default(),
+    }))
 }
 
 async fn list<K>(client: &Client) -> anyhow::Result<Vec<K>>
