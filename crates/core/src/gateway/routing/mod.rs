@@ -278,7 +278,22 @@ fn accept<'w>(plan: &RoutePlan, world: &World<'w>) -> Result<(Parent<'w>, Arc<BT
         return Err(RouteProblem::new(UNSUPPORTED_VALUE, cause));
     }
     let addons = if plan.addons.is_empty() { Arc::new(signer.addons.clone()) } else { Arc::clone(&plan.addons) };
-    Ok((signer, addons))
+    plan.paths.iter().find_map(|plan| repeated_prefix(&plan.path, &addons)).map_or(Ok((signer, addons)), Err)
+}
+
+/// A path with the prefix that the gateway removes (`access::target`). Only requests for /addons/ADDON/addons/ADDON
+/// could match it; an owner who means them has the path /addons, so nothing becomes impossible.
+fn repeated_prefix(path: &PathPattern, addons: &BTreeSet<AddOnName>) -> Option<RouteProblem> {
+    let path = path.to_string();
+    let below = path.strip_prefix("/addons/")?;
+    let (addon, rest) = below.split_once('/').unwrap_or((below, ""));
+    addons.iter().any(|own| own.as_str() == addon).then(|| {
+        let cause = format!(
+            "the path {path} must be /{rest}, because the gateway removes /addons/{addon} before it compares; it may \
+             be /addons if the backend has such paths (spec.match)"
+        );
+        RouteProblem::new(UNSUPPORTED_VALUE, cause)
+    })
 }
 
 /// Counts a path of each of the addons, unless one has as many as it may.

@@ -183,6 +183,7 @@ fn a_route_that_may_not_attach_has_no_effect_and_is_told_why() {
         (RoutePlan { hostnames: hostnames("other.example"), ..mk_plan() }, "NoMatchingListenerHostname"),
         (RoutePlan { hostnames: hostnames("unserved.example"), ..mk_plan() }, "NoMatchingListenerHostname"),
         (RoutePlan { addons: Arc::new(["c".parse().unwrap()].into()), ..mk_plan() }, "UnsupportedValue"),
+        (mk_named("r", 1, "/addons/a/x"), "UnsupportedValue"),
     ] {
         let verdict = existing.verdict(plan.clone());
         let reasons = [&verdict.accepted, &verdict.resolved, &verdict.programmed].map(reason);
@@ -192,6 +193,20 @@ fn a_route_that_may_not_attach_has_no_effect_and_is_told_why() {
     }
     let at_host = RoutePlan { hostnames: hostnames("h.example"), ..mk_plan() };
     assert_eq!(existing.verdict(at_host).accepted, Ok(()));
+}
+
+#[test]
+fn a_path_does_not_repeat_the_prefix_that_is_removed() {
+    let existing = Existing::new();
+    for (path, due) in [("/addons/a/x/{cluster}", "/x/{cluster}"), ("/addons/b", "/")] {
+        let cause = existing.verdict(mk_named("r", 1, path)).accepted.unwrap_err().cause;
+        assert!(cause.starts_with(&format!("the path {path} must be {due}, because the gateway removes ")), "{cause}");
+    }
+    for path in ["/addons", "/addons/c/x", "/addons/{cluster}/x", "/x/addons/a"] {
+        assert_eq!(existing.verdict(mk_named("r", 1, path)).accepted, Ok(()), "{path}");
+    }
+    let only_b = RoutePlan { addons: Arc::new(["b".parse().unwrap()].into()), ..mk_named("r", 1, "/addons/a/x") };
+    assert_eq!(existing.verdict(only_b).accepted, Ok(()), "agents of b get below it by /addons/b/addons/a/x");
 }
 
 #[test]
