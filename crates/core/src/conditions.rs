@@ -190,7 +190,7 @@ table! {
     /// The backend was found.
     RESOLVED = CONDITION_RESOLVED_REFS => CONDITION_RESOLVED_REFS, TRUE;
     /// The backend was found, but it has no ready endpoint, so that its requests get a 503.
-    REASON_NO_ENDPOINT = "NoReadyEndpoint" => CONDITION_RESOLVED_REFS, TRUE;
+    REASON_NO_ENDPOINT = "NoReadyEndpoint" => CONDITION_RESOLVED_REFS, CONDITION_PROGRAMMED, TRUE;
     /// It is not accepted, so the hub has not looked for its backend; or the hub has not read the backend yet, and the
     /// one before stays in effect.
     REASON_PENDING = "Pending" => CONDITION_RESOLVED_REFS, CONDITION_PROGRAMMED, UNKNOWN;

@@ -124,6 +124,7 @@ async fn a_route_follows_its_service_and_is_gone_when_deleted() {
     wait_table(&running, &[("receive", &["10.1.0.9:8080"])]).await;
     slices.delete("receive-x", &DeleteParams::default()).await.unwrap();
     wait_table(&running, &[("receive", &[])]).await;
+    wait_reasons(&admin, "receive", [CONDITION_ACCEPTED, "NoReadyEndpoint", "NoReadyEndpoint"]).await;
     routes(&admin).delete("receive", &DeleteParams::default()).await.unwrap();
     wait_table(&running, &[]).await;
 }

@@ -167,10 +167,15 @@ fn status_of(judged: &Judged, now: Timestamp) -> AddOnRouteStatus {
     let conditions = match (&judged.verdict, &judged.route.plan) {
         (Some(verdict), _) => [
             (CONDITION_ACCEPTED, &verdict.accepted, (ACCEPTED, "The AddOnSigner lets it attach.")),
-            (CONDITION_RESOLVED_REFS, &verdict.resolved, found(verdict.has_endpoint)),
+            (CONDITION_RESOLVED_REFS, &verdict.resolved, (RESOLVED, "The backend was found.")),
             (CONDITION_PROGRAMMED, &verdict.programmed, (PROGRAMMED, "All its paths are in effect.")),
         ]
         .map(|(kind, outcome, (reason, good))| match outcome {
+            // The table of kubectl has the reason of Programmed.
+            Ok(()) if kind != CONDITION_ACCEPTED && !verdict.has_endpoint => {
+                let sentence = "The backend was found, but it has no ready endpoint: requests are answered with 503.";
+                say(kind, TRUE, REASON_NO_ENDPOINT, sentence.to_owned())
+            }
             Ok(()) => say(kind, TRUE, reason, good.to_owned()),
             Err(problem) => {
                 let status = if problem.is_pending() { UNKNOWN } else { FALSE };
@@ -192,13 +197,6 @@ fn status_of(judged: &Judged, now: Timestamp) -> AddOnRouteStatus {
         gateway_client_ca: judged.client_anchors.clone(),
         conditions,
     }
-}
-
-fn found(has_endpoint: bool) -> (&'static str, &'static str) {
-    if has_endpoint {
-        return (RESOLVED, "The backend was found.");
-    }
-    (REASON_NO_ENDPOINT, "The backend was found, but it has no ready endpoint: requests are answered with 503.")
 }
 
 /// Makes a sentence; the name of a field keeps its small letter.
