@@ -204,7 +204,7 @@ pub(super) const ROWS: [Row; 25] = [
             "gateway_that_tells_it_again_and_again_is_heard_less_often",
             "gateway_calling_each_certificate_revoked_is_heard_less_often",
             "certificates_refused_as_revoked_are_requested_less_often",
-            "certificates_of_no_use_by_the_clock_are_requested_less_often",
+            "certificates_that_are_due_at_once_are_requested_less_often",
         ],
     ),
     row(
