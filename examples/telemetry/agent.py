@@ -41,11 +41,11 @@ def push(context):
     connection = http.client.HTTPSConnection(url.hostname, url.port or 443, context=context, timeout=10)
     try:
         connection.request("POST", url.path, "temperature 21.5\n")
-        status = connection.getresponse().status
+        response = connection.getresponse()
+        if response.status >= 300:  # the body says why
+            raise OSError(f"{response.status} {response.read(65536).decode(errors='replace')}")
     finally:
         connection.close()
-    if status >= 300:
-        raise OSError(f"the gateway answered {status}")
 
 
 context, known = None, None

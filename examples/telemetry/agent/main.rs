@@ -6,7 +6,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http_body_util::Full;
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::{Request, Uri};
 use hyper_rustls::HttpsConnectorBuilder;
@@ -25,6 +25,8 @@ type Failure = Box<dyn Error + Send + Sync>;
 
 const PAUSE: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest answer that is printed.
+const LONGEST: usize = 65_536;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Failure> {
@@ -54,8 +56,13 @@ async fn push(url: &str, certificates: &Path) -> Result<(), Failure> {
     takes_pushes(url.parse()?, config.clone()).await?;
     let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http1().build();
     let request = Request::post(url).body(Full::new(Bytes::from("temperature 21.5\n")))?;
-    let status = Client::builder(TokioExecutor::new()).build(connector).request(request).await?.status();
-    if status.is_success() { Ok(()) } else { Err(format!("the gateway answered {status}").into()) }
+    let response = Client::builder(TokioExecutor::new()).build(connector).request(request).await?;
+    let status = response.status();
+    if status.is_success() {
+        return Ok(());
+    }
+    let problem = Limited::new(response.into_body(), LONGEST).collect().await?.to_bytes();
+    Err(format!("{status}: {}", String::from_utf8_lossy(&problem)).into()) // it says why
 }
 
 /// Asks the backend by gRPC. The clients of gRPC cannot put anything before a path, so the URL is the gateway's alone.

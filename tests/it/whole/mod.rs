@@ -12,6 +12,7 @@ mod metrics;
 pub(crate) mod ours;
 mod own_identity;
 mod revocation;
+mod samples;
 mod signer_inventory;
 mod silence;
 pub(crate) mod split;

@@ -1,0 +1,3 @@
+module addon-signer.io/examples/client
+
+go 1.22
