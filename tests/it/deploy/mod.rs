@@ -5,6 +5,7 @@ mod families;
 mod gateways;
 mod on_api_server;
 mod rights;
+mod rights_page;
 mod routes;
 mod signers;
 mod tables;
