@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use literals::{Literal, literals};
 
+mod errors_page;
 mod literals;
 
 /// Programs of others whose flags sentences name.

@@ -1,0 +1,43 @@
+//! docs/addon-errors.md says what to do about every problem of the gateway and every reason of a refused CSR.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::root;
+
+/// The words in backticks of a text.
+fn quoted(text: &str) -> BTreeSet<String> {
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+/// What is between two texts of a page.
+fn between(page: &str, from: &str, to: &str) -> String {
+    let text = fs::read_to_string(root().join(page)).unwrap();
+    let rest = text.split_once(from).unwrap_or_else(|| panic!("{page} has no {from:?}")).1;
+    rest.split_once(to).unwrap_or_else(|| panic!("{page} has no {to:?} after it")).0.to_owned()
+}
+
+/// What the first cells of the tables in a section name.
+fn first_cells(section: &str) -> BTreeSet<String> {
+    section.lines().filter_map(|line| line.strip_prefix("| ")?.split('|').next()).flat_map(quoted).collect()
+}
+
+#[test]
+fn the_page_of_errors_has_every_problem() {
+    let problems = first_cells(&between("docs/reference.md", "\n## Problems\n", "\n[gateway.md]"));
+    assert!(problems.len() > 20, "{problems:?}");
+    let told = first_cells(&between("docs/addon-errors.md", "\n## The gateway refuses a request\n", "\n## "));
+    assert_eq!(told, problems);
+}
+
+/// Those of addons that are not eligible are the reasons of eligibility; two of these only make a CSR wait.
+#[test]
+fn the_page_of_errors_has_every_refused_csr() {
+    let causes = between("docs/audit.md", "`refused` has the reason", "; and the causes");
+    let eligibility = between("docs/audit.md", "because the addon is not eligible:", ".\n");
+    let mut reasons: BTreeSet<_> = quoted(&causes).union(&quoted(&eligibility)).cloned().collect();
+    assert!(reasons.remove("RegistryNotReady") && reasons.remove("RegistryOutdated"));
+    reasons.insert("CertificateOutdated".to_owned()); // it is only on the CSR
+    let told = first_cells(&between("docs/addon-errors.md", "\n## The hub refuses a CSR\n", "A CSR that is neither"));
+    assert_eq!(told, reasons);
+}
