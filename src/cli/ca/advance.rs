@@ -1,23 +1,29 @@
 //! `ca advance`: takes the next step of a rotation before it is due, if that locks out no agent.
 
 use std::collections::BTreeSet;
+use std::io::{IsTerminal, stdin};
 
 use anyhow::bail;
 use clap::{ArgGroup, Args};
 
-use super::affected::Refused;
+use super::affected::{Affected, Refused};
 use super::connection::{Ca, ReportArgs};
 use super::follow_rotation;
 use super::plan::{NextStep, StepPlan};
 use super::report::{LineageArgs, LineageName, LineageReport};
-use super::revoke_authority::follow_loss;
+use super::revoke_authority::{follow_loss, is_typed};
 use crate::cli::caller::CommandUser;
+use crate::output::Format;
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::ca::exception::Exception;
+use addon_signer_core::ca::lineage::NO_WORKS;
 use addon_signer_core::identity::ClusterName;
 use addon_signer_core::names::{ANNOTATION_ADVANCE, ANNOTATION_REVOKE_AUTHORITY};
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_platform::clock::Clock;
+
+/// The value of --except that stands for all clusters.
+const ALL: &str = "all";
 
 /// Arguments of `ca advance`.
 #[derive(Debug, Clone, Args)]
@@ -26,7 +32,8 @@ pub struct AdvanceArgs {
     #[command(flatten)]
     lineage: LineageArgs,
     /// With --serving: proceed without this cluster; may be repeated, and a later `ca advance` adds to the list. Its
-    /// agents may not trust the gateway until they have the bundle.
+    /// agents may not trust the gateway until they have the bundle. With `all`, the command lists the clusters that
+    /// lack it, and asks you to type the authority's id.
     #[arg(long, value_name = "CLUSTER", value_delimiter = ',', conflicts_with_all = ["signer", "gateway_client"])]
     except: Vec<ClusterName>,
     #[command(flatten)]
@@ -47,10 +54,16 @@ pub(super) async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
     };
     if args.except.is_empty() && name == LineageName::Gateway(GatewayCertificate::Serving) {
         let waiting = waiting_for(&before);
-        let sentence = format!("{} waits for {waiting}. `--except CLUSTER` goes on without some clusters", next.id);
-        return Err(Refused(sentence).into());
+        let remedy = match waiting.contains(NO_WORKS) {
+            true => "Agents get the anchor with their next certificates, and nothing can hasten the step",
+            false => "`--except CLUSTER` goes on without a cluster, `--except all` without all that lack the anchor",
+        };
+        return Err(Refused(format!("{} waits for {waiting}. {remedy}", next.id)).into());
     }
-    let without: BTreeSet<ClusterName> = args.except.into_iter().collect();
+    let without = match args.except.iter().any(|cluster| cluster.as_str() == ALL) {
+        true => all_without_anchor(&ca, &next.id, args.report.output).await?,
+        false => args.except.into_iter().collect(),
+    };
     let CommandUser { user, .. } = CommandUser::ask(&ca.client).await;
     let now = Clock::default().now();
     let with_others = |present: &str| {
@@ -68,6 +81,18 @@ pub(super) async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
     );
     args.report.asked(&before, &next.id, &sentence)?;
     follow_rotation(&ca, &name, &args.report, &active).await
+}
+
+/// The clusters that lack the gateway's next anchor, once the administrator has seen them and has typed the id.
+async fn all_without_anchor(ca: &Ca, id: &str, output: Format) -> anyhow::Result<BTreeSet<ClusterName>> {
+    let lacking = Affected::without_anchor(ca, true).await?;
+    if !stdin().is_terminal() {
+        let sentence = format!("{}; without a terminal, name the clusters of --except", lacking.count());
+        return Err(lacking.refused(output, sentence));
+    }
+    eprint!("{}To let {id} sign on {} without these, type this id again: ", lacking.as_table(), ca.cluster);
+    is_typed(id, &mut stdin().lock())?;
+    Ok(lacking.addons.iter().filter_map(|addon| addon.cluster.parse().ok()).collect()) // names of objects are good
 }
 
 /// Removes the Old authority of an AddOnSigner if no agent depends on it any more.

@@ -87,11 +87,12 @@ fn confirm(ca: &Ca, before: &LineageReport, id: &str, affected: &Affected, outpu
     is_typed(id, &mut stdin().lock())
 }
 
-fn is_typed(id: &str, input: &mut impl BufRead) -> anyhow::Result<()> {
+/// Whether the administrator types this id.
+pub(super) fn is_typed(id: &str, input: &mut impl BufRead) -> anyhow::Result<()> {
     let mut typed = String::new();
     input.read_line(&mut typed).context("the id cannot be read")?;
     if typed.trim() != id {
-        bail!("that is not {id}: nothing was revoked");
+        bail!("that is not {id}: nothing was changed");
     }
     Ok(())
 }
@@ -122,7 +123,7 @@ mod tests {
         let typed = |text: &str| is_typed("ef63119891b3cf28", &mut text.as_bytes()).map_err(|error| error.to_string());
         assert_eq!(typed("ef63119891b3cf28\n"), Ok(()));
         for other in ["\n", "", "ef63\n", "y\n", "yes\n"] {
-            assert_eq!(typed(other), Err("that is not ef63119891b3cf28: nothing was revoked".to_owned()));
+            assert_eq!(typed(other), Err("that is not ef63119891b3cf28: nothing was changed".to_owned()));
         }
     }
 }

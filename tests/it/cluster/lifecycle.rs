@@ -9,6 +9,7 @@ use test_kit::needed::{Needed, found};
 use test_kit::real::{RealHub, assets};
 use test_kit::{AddOnApi, client, crds, wait_until};
 
+use super::fleet::every_state_is_said;
 use super::story::{delete_the_rest, our_objects, wait_left};
 use super::{PATIENCE, TURN, command, helm_upgrade, kubectl, kubectl_wait, path};
 
@@ -41,7 +42,7 @@ async fn prepare(hub: &RealHub) -> Client {
 }
 
 /// The result of the chart's test, which is `addon-signer check`.
-fn check() -> String {
+pub(super) fn check() -> String {
     let output = Command::new("helm4").args(["test", "addon-signer", NS, "--logs", "--timeout=120s"]).output().unwrap();
     String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
 }
@@ -60,7 +61,7 @@ fn revision() -> u64 {
 async fn adopted_upgraded_rolled_back_and_uninstalled_by_helm() {
     let Some(hub) = found(Needed::Cluster, RealHub::of_cluster()) else { return };
     let _turn = TURN.lock().await;
-    let _admin = prepare(&hub).await;
+    let admin = prepare(&hub).await;
     let before = our_objects();
 
     kubectl(&["apply", "--server-side", "-f", &path("deploy/install.yaml")]);
@@ -76,6 +77,7 @@ async fn adopted_upgraded_rolled_back_and_uninstalled_by_helm() {
     let authority = active_authority();
     wait_until(PATIENCE, "the gateway to be good", async || check().contains("that agents accept").then_some(())).await;
 
+    every_state_is_said(&hub, &admin).await;
     upgrade_and_roll_back();
     assert_eq!(active_authority(), authority);
 

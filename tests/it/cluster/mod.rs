@@ -2,6 +2,7 @@
 //! removed by Helm. OCM's programs run beside the pods.
 
 mod chart;
+mod fleet;
 mod lifecycle;
 mod monitoring;
 mod signing;

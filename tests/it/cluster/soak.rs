@@ -171,7 +171,7 @@ fn plain_pair(secret: Secret, map: ConfigMap) -> Option<ClientPair> {
 }
 
 /// Runs our own command as an administrator.
-fn addon_signer(arguments: &[&str]) -> String {
+pub(super) fn addon_signer(arguments: &[&str]) -> String {
     command(env!("CARGO_BIN_EXE_addon-signer"), arguments)
 }
 

@@ -58,6 +58,10 @@ async fn administrator_waives_absent_cluster_and_ledger_says_who() {
          spoke2/telemetry";
     assert!(told.contains(waits), "{told}");
 
+    let all = ca(&["advance", "--except", "all"]).await;
+    assert_eq!(all.code, 3, "{}", all.stderr);
+    assert!(all.stderr.contains("\nspoke2   telemetry  "), "the list comes first: {}", all.stderr);
+    assert!(all.stderr.contains("without a terminal, name the clusters of --except"), "{}", all.stderr);
     running.clock.advance(APPLIED_FOR);
     let advanced = ca(&["advance", "--except", "spoke2", "--watch"]).await;
     assert_eq!(advanced.code, 0, "{}", advanced.stderr);

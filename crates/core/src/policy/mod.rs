@@ -23,7 +23,7 @@ pub(crate) mod tests;
 
 pub use gateway_csr::{GATEWAY_COMMON_NAME, GatewayCertificate, GatewayRules, evaluate_gateway};
 pub use refusal::Refusal;
-pub use requester::{RequesterKind, tenant, tenant_of_cluster};
+pub use requester::{RequesterKind, cluster_of, tenant, tenant_of_cluster};
 
 /// The shortest lifetime that a CSR may ask for: the API server's minimum for `expirationSeconds`.
 pub const MIN_LIFETIME: Duration = Duration::from_secs(600);

@@ -84,8 +84,7 @@ pub(super) fn authenticate(rules: &SignerRules, submission: &Submission) -> Resu
 /// no cluster. The requester chooses no part of the name. `grpc_proxy` is that of [`SignerRules`].
 #[must_use]
 pub fn tenant(username: &str, csr_user: Option<&str>, grpc_proxy: Option<&str>) -> String {
-    let proxied = csr_user.filter(|_| grpc_proxy == Some(username));
-    let user = proxied.unwrap_or(username);
+    let user = actual_user(username, csr_user, grpc_proxy);
     Requester::of(user).map_or_else(|| format!("account {user}"), |requester| tenant_of_cluster(&requester.cluster))
 }
 
@@ -93,4 +92,14 @@ pub fn tenant(username: &str, csr_user: Option<&str>, grpc_proxy: Option<&str>) 
 #[must_use]
 pub fn tenant_of_cluster(cluster: &ClusterName) -> String {
     format!("cluster {cluster}")
+}
+
+/// The cluster to which a requester belongs.
+#[must_use]
+pub fn cluster_of(username: &str, csr_user: Option<&str>, grpc_proxy: Option<&str>) -> Option<ClusterName> {
+    Requester::of(actual_user(username, csr_user, grpc_proxy)).map(|requester| requester.cluster)
+}
+
+fn actual_user<'u>(username: &'u str, csr_user: Option<&'u str>, grpc_proxy: Option<&str>) -> &'u str {
+    csr_user.filter(|_| grpc_proxy == Some(username)).unwrap_or(username)
 }

@@ -9,8 +9,8 @@ use crate::csrs::action::{self, WAITS, csr_user};
 use crate::csrs::answerers::{Answerer, Answerers};
 use addon_signer_core::certification::OpenCsr;
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
-use addon_signer_core::names::{LABEL_ADDON_NAME, LABEL_CLUSTER_NAME};
-use addon_signer_core::policy::{tenant, tenant_of_cluster};
+use addon_signer_core::names::LABEL_ADDON_NAME;
+use addon_signer_core::policy::cluster_of;
 use addon_signer_core::timestamp::Timestamp;
 
 /// Of how many addons of a cluster CSRs are noted: whoever makes a CSR chooses its labels.
@@ -180,13 +180,12 @@ impl NotedCsr {
     }
 }
 
-/// The addon that the CSR is for, if that addon's cluster made it: requesters choose labels freely.
+/// The addon that the CSR is for, on the cluster that made it: requesters choose labels freely, so one with another
+/// cluster's name in them is a fault of the cluster that made it.
 fn made_for(csr: &CertificateSigningRequest, grpc_proxy: Option<&str>) -> Option<AddOnKey> {
-    let label = |name| csr.metadata.labels.as_ref()?.get(name);
-    let key =
-        AddOnKey { cluster: label(LABEL_CLUSTER_NAME)?.parse().ok()?, addon: label(LABEL_ADDON_NAME)?.parse().ok()? };
-    let username = csr.spec.username.as_deref()?;
-    (tenant(username, csr_user(csr), grpc_proxy) == tenant_of_cluster(&key.cluster)).then_some(key)
+    let addon = csr.metadata.labels.as_ref()?.get(LABEL_ADDON_NAME)?.parse().ok()?;
+    let cluster = cluster_of(csr.spec.username.as_deref()?, csr_user(csr), grpc_proxy)?;
+    Some(AddOnKey { cluster, addon })
 }
 
 fn state(csr: &CertificateSigningRequest) -> CsrState {
@@ -230,7 +229,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use addon_signer_core::names::ANNOTATION_CSR_USER;
+    use addon_signer_core::names::{ANNOTATION_CSR_USER, LABEL_CLUSTER_NAME};
 
     const GRPC_SERVER: &str = "system:serviceaccount:open-cluster-management-hub:grpc-server-sa";
 
@@ -287,7 +286,7 @@ mod tests {
         assert_eq!(left(&[waiting(2), waiting(1), mk_csr("c1", 1, Some("YQ=="))]), expected);
         assert_eq!(left(&[waiting(2), mk_csr("c1", 2, Some("YQ=="))]), None, "the same one, now issued");
         assert_eq!(left(&[mk_csr("c1", 3, Some("YQ==")), waiting(2)]), None, "in the order of a list");
-        assert_eq!(left(&[mk_csr("c2", 2, None)]), None, "made by another cluster");
+        assert_eq!(left(&[mk_csr("c2", 2, None)]), expected, "c1 made it, in the name of c2");
         let mut of_another = mk_csr("c1", 3, Some("YQ=="));
         of_another.spec.signer_name = "d.e/f".to_owned();
         assert_eq!(left(&[waiting(2), of_another]), expected, "another signer's certificate");
@@ -365,7 +364,7 @@ mod tests {
             csr.spec.username = Some(account.to_owned());
             let user = "system:open-cluster-management:c1:x".to_owned();
             csr.metadata.annotations = Some([(ANNOTATION_CSR_USER.to_owned(), user)].into());
-            made_for(&csr, Some(GRPC_SERVER)).is_some()
+            made_for(&csr, Some(GRPC_SERVER)).is_some_and(|key| key.cluster.as_str() == "c1")
         };
         assert!(is_believed(GRPC_SERVER));
         assert!(!is_believed("system:serviceaccount:open-cluster-management-hub:grpc-server-sb"));

@@ -23,7 +23,7 @@ pub use next_step::{Evidence, Step};
 pub use recorded::{Older, RecordedAuthority};
 pub use rollback::NotRolledBack;
 pub use state::{LineageError, Phase, State, UnknownState};
-pub use waits::{Stragglers, WaitsFor};
+pub use waits::{NO_WORKS, Stragglers, WaitsFor};
 
 /// The most authorities that a lineage has at a time, so that its state does not grow with each rotation. A further
 /// rotation waits until the oldest authority is dropped, but no longer than the [`LAST_CALL`].

@@ -7,6 +7,9 @@ use crate::identity::AddOnKey;
 use crate::list::few_of;
 use crate::timestamp::Timestamp;
 
+/// Why the last certificate is awaited where no cluster could be left out.
+pub const NO_WORKS: &str = "no ManifestWork brings it to agents";
+
 /// How many stragglers are named: a status must not grow with the fleet.
 const STRAGGLERS: usize = 10;
 
@@ -175,7 +178,7 @@ impl fmt::Display for WaitsFor {
             Self::LastCertificate { at, without } => {
                 write!(f, "the last certificate issued without the new anchor to expire at {at}, because ")?;
                 match without {
-                    None => f.write_str("no ManifestWork brings it to agents"),
+                    None => f.write_str(NO_WORKS),
                     Some(who) => write!(f, "{} addons on clusters get no ManifestWork: {who}", who.count),
                 }
             }
