@@ -1,5 +1,7 @@
 //! Whether a hub is leading: without one, what the hub has reported gets old, and nothing is signed.
 
+use std::time::Duration;
+
 use anyhow::Context;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
@@ -12,6 +14,9 @@ use addon_signer_platform::clock::Clock;
 /// How much the clocks of the hub and of the API server may differ, in seconds.
 pub(super) const CLOCKS: u64 = 60;
 
+/// The longest time between two renewals.
+const RENEWAL: Duration = Duration::from_secs(6);
+
 /// The hub that leads, or a sentence that none does.
 pub(super) type Leader = Result<String, String>;
 
@@ -20,11 +25,25 @@ pub(super) type Leader = Result<String, String>;
 /// # Errors
 /// The API server did not answer, or the caller may not read it.
 pub(super) async fn leader(client: &Client, namespace: &str) -> anyhow::Result<Leader> {
-    let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-    let lease = leases.get_opt(LEASE_NAME).await;
-    let lease = lease.with_context(|| format!("the Lease {LEASE_NAME} in the namespace {namespace} cannot be read"))?;
+    let read = async || {
+        let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
+        let lease = leases.get_opt(LEASE_NAME).await;
+        lease.with_context(|| format!("the Lease {LEASE_NAME} in the namespace {namespace} cannot be read"))
+    };
+    let Some(lease) = read().await? else { return Ok(Err(none(namespace, None))) };
     let now = CommandUser::ask(client).await.now.unwrap_or_else(|| Clock::default().now());
-    Ok(lease.map_or_else(|| Err(none(namespace, None)), |lease| of(&lease, namespace, now)))
+    let leader = of(&lease, namespace, now);
+    if leader.is_err() && holder(&lease).is_some() {
+        // Its clock may be wrong. Whoever renews the Lease is leading.
+        tokio::time::sleep(RENEWAL).await;
+        let later = read().await?.filter(|later| later.metadata.resource_version != lease.metadata.resource_version);
+        return Ok(later.as_ref().and_then(holder).map_or(leader, |holder| Ok(holder.clone())));
+    }
+    Ok(leader)
+}
+
+fn holder(lease: &Lease) -> Option<&String> {
+    lease.spec.as_ref()?.holder_identity.as_ref().filter(|holder| !holder.is_empty())
 }
 
 fn of(lease: &Lease, namespace: &str, now: Timestamp) -> Leader {
@@ -32,8 +51,7 @@ fn of(lease: &Lease, namespace: &str, now: Timestamp) -> Leader {
     let renewed = spec.renew_time.as_ref().map(|renewed| Timestamp::from_unix(renewed.0.as_second()));
     let within = u64::try_from(spec.lease_duration_seconds.unwrap_or_default()).unwrap_or_default();
     let is_new = renewed.is_some_and(|renewed| renewed.until(now).as_secs() <= within + CLOCKS);
-    let holder = spec.holder_identity.as_ref().filter(|holder| is_new && !holder.is_empty());
-    holder.cloned().ok_or_else(|| none(namespace, renewed))
+    holder(lease).filter(|_| is_new).cloned().ok_or_else(|| none(namespace, renewed))
 }
 
 fn none(namespace: &str, since: Option<Timestamp>) -> String {

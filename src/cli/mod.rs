@@ -139,8 +139,9 @@ enum Command {
     ///
     /// TRUST says what brings the gateway's trust bundle: a ManifestWork, which the cluster has applied (`present`) or
     /// not (`missing`); `agent`: the CSR, to an agent that makes its own; `nothing`: no ManifestWork, because the
-    /// chart's value trust.manifestWorks is off, although the AddOnSigner leaves it to them; `-`: the AddOnSigner says
-    /// that it comes in another way.
+    /// chart's value trust.manifestWorks is off, although the AddOnSigner leaves it to them, so only addon-signer-agent
+    /// gets it; `-`: the AddOnSigner says trust.manifestWork: Never, the addon has no place for the ConfigMap, or
+    /// nothing is known yet.
     ///
     /// While no hub is leading, the command says since when, and the exit code is 1. CSRs for signer names that no
     /// AddOnSigner has are named on standard error. CSRs that a gRPC server made for agents are shown if its account is

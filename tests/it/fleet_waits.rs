@@ -100,7 +100,8 @@ async fn without_manifest_works_nothing_brings_the_trust_bundle() {
         world.until("spoke1", "the certificate", is("NeverSeen")).await,
     ];
     assert!(rows.iter().all(|row| row.get("hasTrust").is_none() && row["trustBy"] == "Nothing"), "{rows:?}");
-    let sentence = "nothing brings the gateway's trust bundle to 1 addons on clusters, such as spoke1/telemetry: ";
+    let sentence =
+        "no ManifestWork brings the gateway's trust bundle to 1 addons on clusters, such as spoke1/telemetry, ";
     let (status, check) = (world.status(&[]).await, world.check().await);
     assert!(status.stderr.contains(&format!("Note: {sentence}")), "{}", status.stderr);
     assert!(check.stdout.contains(&format!("?    addons on clusters: {sentence}")), "{}", check.stdout);
@@ -168,6 +169,7 @@ async fn request_says_what_it_awaits_and_revocation_what_it_revokes() {
 async fn a_wrong_signer_name_and_a_hub_that_is_down_are_said() {
     let (world, admin) = mk_world(options()).await;
     accept_cluster(&admin, "spoke2").await;
+    install_addon(&admin, "spoke2", "unknown").await;
     let mut approved = Vec::new();
     for (cluster, addon) in [("spoke1", "telemetry"), ("spoke2", "unknown")] {
         let mut request = mk_csr(cluster, addon);

@@ -41,7 +41,7 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// By how much the time of day must differ from the time that has passed for the clock to have been set.
 const CLOCK_SET: Duration = Duration::from_secs(60);
 /// After this time the agent tries another certificate, whatever its clock says: the hub's may have been wrong.
-const A_DAY: Duration = Duration::from_secs(86_400);
+const AN_HOUR: Duration = Duration::from_secs(3_600);
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
@@ -81,10 +81,10 @@ pub enum EnrolError {
     /// The issued certificate is not what the CSR asked for.
     #[error("the certificate that the hub issued for {0} cannot be used: {1}")]
     Unsuitable(String, Unusable),
-    /// The hub has issued it just now, so this machine's clock must be wrong.
+    /// The hub has issued it just now, so this machine's clock is wrong, or the hub's.
     #[error(
-        "the certificate that the hub issued for {name} {fault}, but this machine's clock says {now}: set the clock. \
-         Until then the agent requests no other certificate"
+        "the certificate that the hub issued for {name} {fault}, but this machine's clock says {now}: set the clock \
+         that is wrong. The agent requests another certificate once its clock is set, or after an hour"
     )]
     WrongClock {
         /// The CSR.
@@ -118,12 +118,12 @@ struct Untimely {
 }
 
 impl Untimely {
-    /// Whether another certificate may help: the clock was set since, or a day has passed.
+    /// Whether another certificate may help: the clock was set since, or an hour has passed.
     fn is_over(&self, now: Timestamp) -> bool {
         let Some((then, since)) = self.found else { return false };
         let passed = since.elapsed();
         let expected = then.plus(passed);
-        passed > A_DAY || expected.until(now).max(now.until(expected)) > CLOCK_SET
+        passed > AN_HOUR || expected.until(now).max(now.until(expected)) > CLOCK_SET
     }
 }
 

@@ -112,14 +112,17 @@ impl Certification {
                 };
                 Self::Issued { until: newest.not_after, authority: newest.authority.clone(), refused }
             }
-            (_, Some(open)) => Self::Open((*open).clone()),
-            (Some(newest), None) if is_early && revoked_before.is_some_and(|before| newest.not_before < before) => {
+            // A CSR for another program's signer does not end the revocation.
+            (_, Some(open)) if !(is_early && matches!(open, OpenCsr::NoSuchSigner { .. })) => {
+                Self::Open((*open).clone())
+            }
+            (Some(newest), _) if is_early && revoked_before.is_some_and(|before| newest.not_before < before) => {
                 Self::Revoked
             }
-            (Some(_), None) if is_early => Self::NoCsr, // of an earlier addon or cluster of that name
-            (Some(newest), None) if newest.not_after <= now => Self::Expired(newest.not_after),
-            (Some(newest), None) => Self::AuthorityGone(newest.authority.clone()),
-            (None, None) => Self::NoCsr,
+            (Some(_), _) if is_early => Self::NoCsr, // of an earlier addon or cluster of that name
+            (Some(newest), _) if newest.not_after <= now => Self::Expired(newest.not_after),
+            (Some(newest), _) => Self::AuthorityGone(newest.authority.clone()),
+            (None, _) => Self::NoCsr,
         }
     }
 

@@ -44,9 +44,6 @@ pub struct Certificate {
     /// The address from which it was last used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen_from: Option<String>,
-    /// Whether it was revoked. The ledger does not know it; who asks Kubernetes as well notes it here.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub revoked: bool,
 }
 
 /// The columns that [`Certificate::from_row`] reads, in its order.
@@ -84,7 +81,6 @@ impl Certificate {
             published_at: time(12),
             last_seen: time(13),
             last_seen_from: text(14),
-            revoked: false,
         })
     }
 

@@ -52,16 +52,21 @@ pub(super) async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
             before.lineage
         );
     };
-    if args.except.is_empty() && name == LineageName::Gateway(GatewayCertificate::Serving) {
+    if name == LineageName::Gateway(GatewayCertificate::Serving) {
         let waiting = waiting_for(&before);
         let remedy = match waiting.contains(NO_WORKS) {
-            true => "Agents get the anchor with their next certificates, and nothing can hasten the step",
+            true => {
+                "Agents get the anchor with their next certificates, or at once with trust.manifestWorks of the chart"
+            }
+            false if !args.except.is_empty() => "",
             false => "`--except CLUSTER` goes on without a cluster, `--except all` without all that lack the anchor",
         };
-        return Err(Refused(format!("{} waits for {waiting}. {remedy}", next.id)).into());
+        if !remedy.is_empty() {
+            return Err(Refused(format!("{} waits for {waiting}. {remedy}", next.id)).into());
+        }
     }
     let without = match args.except.iter().any(|cluster| cluster.as_str() == ALL) {
-        true => all_without_anchor(&ca, &next.id, args.report.output).await?,
+        true => all_awaited(&ca, &next.id, args.report.output).await?,
         false => args.except.into_iter().collect(),
     };
     let CommandUser { user, .. } = CommandUser::ask(&ca.client).await;
@@ -84,8 +89,11 @@ pub(super) async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
 }
 
 /// The clusters that lack the gateway's next anchor, once the administrator has seen them and has typed the id.
-async fn all_without_anchor(ca: &Ca, id: &str, output: Format) -> anyhow::Result<BTreeSet<ClusterName>> {
-    let lacking = Affected::without_anchor(ca, true).await?;
+async fn all_awaited(ca: &Ca, id: &str, output: Format) -> anyhow::Result<BTreeSet<ClusterName>> {
+    let lacking = Affected::awaited(ca).await?;
+    if lacking.addons.is_empty() {
+        bail!("no addon on a cluster lacks the anchor: {id} waits for something else, which `ca status` names");
+    }
     if !stdin().is_terminal() {
         let sentence = format!("{}; without a terminal, name the clusters of --except", lacking.count());
         return Err(lacking.refused(output, sentence));

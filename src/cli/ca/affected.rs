@@ -123,6 +123,13 @@ impl Affected {
         .await
     }
 
+    /// The addons for which the gateway's next authority waits: all that are eligible and have not applied its anchor.
+    pub(super) async fn awaited(ca: &Ca) -> anyhow::Result<Self> {
+        let judge =
+            |row: &Row| (row.state != AgentState::NotEligible && row.has_trust != Some(true)).then_some(Loss::Possible);
+        Self::rows(ca, judge).await
+    }
+
     /// The addons that `judge` counts.
     async fn rows(ca: &Ca, judge: impl Fn(&Row) -> Option<Loss>) -> anyhow::Result<Self> {
         let ledger = Ok(LedgerSource::Hub(ca.client.clone()));

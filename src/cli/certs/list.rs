@@ -89,27 +89,29 @@ pub(super) async fn run(args: ListArgs) -> anyhow::Result<()> {
     let access = args.source.access.clone();
     let source = LedgerSource::open(args.source).await?;
     let revocations = match &source {
-        LedgerSource::Hub(client) => Revocations::read(client, args.cluster).await,
-        LedgerSource::Ledger(_) if is_of_valid => Revocations::connect(&access, args.cluster).await,
-        LedgerSource::Ledger(_) => Ok(Revocations::default()), // such a list needs no cluster
+        _ if !is_of_valid => Revocations::default(),
+        LedgerSource::Hub(client) => Revocations::read(client, args.cluster).await?,
+        // A ledger may be read where there is no cluster.
+        LedgerSource::Ledger(_) => Revocations::connect(&access, args.cluster).await.unwrap_or_else(|error| {
+            eprintln!("Which of them are revoked is not known: {}", explain(error.as_ref()));
+            Revocations::default()
+        }),
     };
-    let revocations = revocations.unwrap_or_else(|error| {
-        eprintln!("Which of them are revoked is not known: {}", explain(error.as_ref()));
-        Revocations::default()
-    });
     let mut query = Query { filter, after: None, limit: PAGE_MAX };
     let mut left = if args.all { u64::MAX } else { args.limit };
-    let mut printer = Printer { format: args.output, now: Clock::default().now(), printed: 0 };
+    let mut printer = Printer { format: args.output, now: Clock::default().now(), has_begun: false, printed: 0 };
     let more = loop {
-        query.limit = u32::try_from(left).unwrap_or(PAGE_MAX).min(PAGE_MAX);
+        let limit = u32::try_from(left).unwrap_or(PAGE_MAX);
+        query.limit = if is_of_valid { PAGE_MAX } else { limit.min(PAGE_MAX) }; // some may be revoked
         let mut page = source.page(&query).await?;
         query.after = page.items.last().map(|last| last.cursor(&query));
-        page.items.iter_mut().for_each(|certificate| revocations.mark(certificate));
-        page.items.retain(|certificate| !(is_of_valid && certificate.revoked));
+        page.items.retain(|certificate| !revocations.revokes(certificate));
+        let is_cut = page.items.len() as u64 > left;
+        page.items.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         printer.page(&page.items)?;
         left = left.saturating_sub(u64::try_from(page.items.len()).unwrap_or(u64::MAX));
         if page.metadata.next.is_none() || left == 0 {
-            break page.metadata.next.is_some();
+            break is_cut || page.metadata.next.is_some();
         }
     };
     printer.end();
@@ -122,15 +124,16 @@ pub(super) async fn run(args: ListArgs) -> anyhow::Result<()> {
 struct Printer {
     format: ListFormat,
     now: Timestamp,
+    has_begun: bool,
     printed: usize,
 }
 
 impl Printer {
     fn page(&mut self, items: &[Certificate]) -> anyhow::Result<()> {
-        let first = self.printed == 0;
+        let first = !std::mem::replace(&mut self.has_begun, true);
         let text = match self.format {
             ListFormat::Table => as_table(items, self.now, first),
-            ListFormat::Json => as_json(items, first)?,
+            ListFormat::Json => as_json(items, self.printed == 0)?,
             ListFormat::Csv => as_csv(items, first)?,
         };
         self.printed += items.len();
@@ -149,11 +152,7 @@ fn as_table(items: &[Certificate], now: Timestamp, first: bool) -> String {
     let header = ["SERIAL", "STATE", "CLUSTER", "ADDON", "NOT AFTER", "LAST SEEN"];
     let mut rows = Rows::new(if first { &header } else { &[] });
     for item in items {
-        let state = match item.is_expired(now) {
-            true => "expired",
-            false if item.revoked => "revoked",
-            false => item.state.name(),
-        };
+        let state = if item.is_expired(now) { "expired" } else { item.state.name() };
         let addon = match (item.addon.as_str(), item.agent.as_str()) {
             ("", _) => item.signer.clone(), // the gateway's own
             (addon, agent) if addon == agent => addon.to_owned(),
@@ -190,7 +189,7 @@ fn as_json(items: &[Certificate], first: bool) -> anyhow::Result<String> {
     Ok(text)
 }
 
-const CSV: [&str; 16] = [
+const CSV: [&str; 15] = [
     "seq",
     "serial",
     "state",
@@ -206,7 +205,6 @@ const CSV: [&str; 16] = [
     "publishedAt",
     "lastSeen",
     "lastSeenFrom",
-    "revoked",
 ];
 
 /// Lines of CSV with the members of the JSON, in their order.
@@ -253,7 +251,6 @@ mod tests {
             published_at: Some(Timestamp::from_unix(5)),
             last_seen: None,
             last_seen_from: None,
-            revoked: true,
         }
     }
 
@@ -261,14 +258,12 @@ mod tests {
     fn tables_fit_and_serial_numbers_are_whole() {
         let text = as_table(&[mk_certificate()], Timestamp::from_unix(1), true);
         let expected = concat!(
-            "SERIAL                                    STATE    CLUSTER           ADDON      NOT AFTER             ",
-            "LAST SEEN\n0123456701234567012345670123456701234567  revoked  producti…west-17  telemetry  ",
+            "SERIAL                                    STATE      CLUSTER           ADDON      NOT AFTER             ",
+            "LAST SEEN\n0123456701234567012345670123456701234567  published  producti…west-17  telemetry  ",
             "1970-01-02T00:00:00Z  -\n",
         );
         assert_eq!(text, expected);
         assert!(as_table(&[mk_certificate()], Timestamp::from_unix(86_401), false).contains("expired"));
-        let good = Certificate { revoked: false, ..mk_certificate() };
-        assert!(as_table(&[good], Timestamp::from_unix(1), false).contains("published"));
         assert_eq!(cut("1234567890123456"), "1234567890123456");
     }
 
@@ -279,7 +274,7 @@ mod tests {
         let text = as_csv(&[mk_certificate()], true).unwrap();
         let row = text.lines().nth(1).unwrap();
         assert!(
-            row.contains(",\"csr,\"\"1\"\"\",u,1970-01-01T00:00:00Z,1970-01-02T00:00:00Z,1970-01-01T00:00:05Z,,,true"),
+            row.contains(",\"csr,\"\"1\"\"\",u,1970-01-01T00:00:00Z,1970-01-02T00:00:00Z,1970-01-01T00:00:05Z,,"),
             "{row}"
         );
     }

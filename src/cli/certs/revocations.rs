@@ -40,9 +40,9 @@ impl Revocations {
         Ok(Self(all))
     }
 
-    /// Notes in a certificate whether it was revoked.
-    pub(super) fn mark(&self, certificate: &mut Certificate) {
+    /// Whether a certificate is revoked.
+    pub(super) fn revokes(&self, certificate: &Certificate) -> bool {
         let before = self.0.get(&(certificate.cluster.clone(), certificate.addon.clone()));
-        certificate.revoked = before.is_some_and(|before| certificate.not_before < *before);
+        before.is_some_and(|before| certificate.not_before < *before)
     }
 }

@@ -17,6 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::check::routes_check::{left_out, name_of, said_by_hub};
+use crate::cli::caller::CommandUser;
 use crate::output::{Format, Rows};
 use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS};
 use addon_signer_api::route_rules::route_plan;
@@ -35,6 +36,7 @@ use addon_signer_core::gateway::routing::{Parent, References, Resolved, RoutePla
 use addon_signer_core::identity::{AddOnName, AgentName, ClusterName, PeerIdentity};
 use addon_signer_core::oldest::MOST_ROUTES;
 use addon_signer_core::registry::Registry;
+use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::SignerTrust;
 use addon_signer_gateway::{problem_of, problem_of_client};
 use addon_signer_hub::registrations::registry::{discover, look_up};
@@ -171,6 +173,8 @@ struct Existing {
     references: References,
     /// The addon on the cluster, and nothing else.
     registry: Registry,
+    /// The API server's time.
+    now: Timestamp,
 }
 
 impl Existing {
@@ -221,7 +225,8 @@ impl Existing {
         references.networks = all.iter().filter_map(|network| network.parse().ok()).collect(); // both are networks
         let registry = look_up(client, discover(client).await?, &args.cluster, &args.addon).await;
         let registry = registry.context("cannot get the ManagedCluster and the ManagedClusterAddOn")?;
-        Ok(Self { signers, plans, unreadable, unresolved, namespaces, references, registry })
+        let now = CommandUser::ask(client).await.now.unwrap_or_else(|| Clock::default().now());
+        Ok(Self { signers, plans, unreadable, unresolved, namespaces, references, registry, now })
     }
 
     fn explain(&self, args: &ExplainArgs) -> anyhow::Result<Explanation> {
@@ -232,7 +237,7 @@ impl Existing {
         let names = self.names(args);
         let (table, verdicts) = self.table(&names);
         let (mut why, mut assumed) = (Vec::new(), Vec::new());
-        let client = client(signer, args)?;
+        let client = client(signer, args, self.now)?;
         let (route, refused) = match access::eligibility(&client, &self.registry) {
             Err(cause) => (None, Some((cause.to_string(), problem_of_client(&cause)))),
             Ok(()) => {
@@ -256,8 +261,8 @@ impl Existing {
             why.push("The gateway answers this path itself.".to_owned());
         }
         if passes && route.is_some() {
-            let sentence =
-                "The request has no header or body that is refused, and reaches no limit; its backend answers.";
+            let sentence = "The request has no header or body that is refused, and reaches no limit; its backend \
+                            answers, and the hub's --backend-addresses and ClusterTrustBundles allow it.";
             assumed.push(sentence.to_owned());
         }
         why.extend(self.out_of_effect(&verdicts, signer));
@@ -363,8 +368,8 @@ struct Decided {
 }
 
 /// The agent with a certificate that begins now. Its identity and this time decide whether it is eligible.
-fn client(signer: &Arc<SignerTrust>, args: &ExplainArgs) -> anyhow::Result<Arc<Peer>> {
-    let (cluster, addon, now) = (args.cluster.clone(), args.addon.clone(), Clock::default().now());
+fn client(signer: &Arc<SignerTrust>, args: &ExplainArgs, now: Timestamp) -> anyhow::Result<Arc<Peer>> {
+    let (cluster, addon) = (args.cluster.clone(), args.addon.clone());
     let identity = PeerIdentity { agent: AgentName::of_addon(&addon), cluster, addon };
     Ok(Arc::new(Peer {
         user: signer.convention.user(&identity),

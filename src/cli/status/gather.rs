@@ -1,7 +1,7 @@
 //! Asks the hub's Kubernetes API, and the ledger, for everything known about each addon on each cluster, and to whom
 //! the hub's ManifestWorks have brought the gateway's present trust bundle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -71,9 +71,9 @@ impl Gathered {
         let Row { cluster, addon, .. } = without.next()?;
         let number = 1 + without.count();
         Some(format!(
-            "nothing brings the gateway's trust bundle to {number} addons on clusters, such as {cluster}/{addon}: set \
-             trust.manifestWorks in the chart's values, or trust.manifestWork: Never in the AddOnSigner if it comes in \
-             another way, such as by addon-signer-agent (docs/trust.md)"
+            "no ManifestWork brings the gateway's trust bundle to {number} addons on clusters, such as \
+             {cluster}/{addon}, and only addon-signer-agent gets it by itself: set trust.manifestWorks in the chart's \
+             values, or trust.manifestWork: Never in the AddOnSigner if it comes in another way (docs/trust.md)"
         ))
     }
 
@@ -108,7 +108,7 @@ pub(in crate::cli) async fn gather(
     let clusters = accepted(client, wanted).await?;
     let addons = installed(client, &signers, wanted, (&clusters, now)).await?;
     let accepted = |key: &AddOnKey| {
-        let InstalledAddOn { valid_from, revoked_before, .. } = *addons.get(key)?;
+        let InstalledAddOn { valid_from, revoked_before, .. } = *addons.ours.get(key)?;
         Some(Accepted { signers: signers.of_addon.get(&key.addon)?, valid_from, revoked_before })
     };
     let holdings = match ledger {
@@ -120,9 +120,9 @@ pub(in crate::cli) async fn gather(
         Err(error) => (None, Some(explain(error.as_ref()))),
     };
     let csrs = newest_csrs(client).await?;
-    let unserved = unserved(&csrs, &signers.answerers, now.minus(UNSERVED_AFTER), &clusters);
+    let unserved = unserved(&csrs, &signers.answerers, now.minus(UNSERVED_AFTER), &addons);
     let mut rows = Vec::new();
-    for (key, addon) in addons {
+    for (key, addon) in addons.ours {
         let InstalledAddOn { not_eligible, unregistered, valid_from: _, revoked_before, trust_by, said } = addon;
         let holding = holdings.as_mut().map(|all| all.remove(&key).unwrap_or_default());
         let facts = Facts {
@@ -156,18 +156,15 @@ async fn newest_csrs(client: &Client) -> anyhow::Result<NewestCsrs> {
 }
 
 /// A sentence on CSRs for signer names that no AddOnSigner has.
-fn unserved(
-    csrs: &NewestCsrs,
-    answerers: &Answerers,
-    before: Timestamp,
-    clusters: &AcceptedClusters,
-) -> Option<String> {
-    let unserved = csrs.unserved(before, answerers, |cluster| clusters.contains_key(cluster.as_str()));
-    let named = unserved.iter().take(MOST_UNSERVED).map(|(signer_name, (count, csr))| {
-        let nearest = answerers.nearest(signer_name);
-        let nearest =
-            nearest.map_or_else(|| "no AddOnSigner exists".to_owned(), |name| format!("the nearest is {name}"));
-        format!("{signer_name} ({nearest}; {count} addons on clusters, such as CSR {csr})")
+fn unserved(csrs: &NewestCsrs, answerers: &Answerers, before: Timestamp, installed: &Installed) -> Option<String> {
+    let is_wanted = |cluster: &ClusterName, addon: &AddOnName| {
+        let key = AddOnKey { cluster: cluster.clone(), addon: addon.clone() };
+        installed.others.contains(&key) || installed.ours.get(&key).is_some_and(|addon| addon.not_eligible.is_none())
+    };
+    let unserved = csrs.unserved(before, answerers, is_wanted);
+    let named = unserved.iter().take(MOST_UNSERVED).map(|(signer_name, count, csr)| {
+        let nearest = answerers.nearest(signer_name).map(|name| format!("the nearest is {name}; ")).unwrap_or_default();
+        format!("{signer_name} ({nearest}{count} addons on clusters, such as CSR {csr})")
     });
     let named = named.collect::<Vec<_>>().join(", ");
     let more = unserved.len().saturating_sub(MOST_UNSERVED);
@@ -201,19 +198,30 @@ struct InstalledAddOn {
     said: Option<Said>,
 }
 
-/// The installed addons that have AddOnSigners.
+/// The installed addons.
+#[derive(Default)]
+struct Installed {
+    /// Those that have AddOnSigners.
+    ours: BTreeMap<AddOnKey, InstalledAddOn>,
+    /// The others on accepted clusters.
+    others: BTreeSet<AddOnKey>,
+}
+
 async fn installed(
     client: &Client,
     signers: &FleetSigners,
     wanted: &Selection,
     (clusters, now): (&AcceptedClusters, Timestamp),
-) -> anyhow::Result<BTreeMap<AddOnKey, InstalledAddOn>> {
+) -> anyhow::Result<Installed> {
     let api = discover(client).await?;
-    let mut addons = BTreeMap::new();
+    let mut addons = Installed::default();
     let listed = listing::each(wanted.objects(client, &api.resource()), Selector::all(), |addon| {
         let addon = &addon.object;
         let Some(key) = ocm::addon_key(addon).filter(|key| wanted.has(key)) else { return };
-        let Some(served) = signers.of_addon.get(&key.addon) else { return };
+        let Some(served) = signers.of_addon.get(&key.addon) else {
+            addons.others.extend(Some(key).filter(|key| clusters.contains_key(key.cluster.as_str())));
+            return;
+        };
         let has_place = matches!(Placement::read(addon).place, Place::Namespace(_));
         // An unreadable revocation makes the addon ineligible.
         let revoked_before = ocm::revocation(addon).ok().flatten().map(|known| known.before);
@@ -225,15 +233,16 @@ async fn installed(
             trust_by: served.trust_by(has_place),
             said: Said::read(addon.data.get("status").unwrap_or(&Value::Null), now),
         };
-        addons.insert(key, read);
+        addons.ours.insert(key, read);
     });
     listed.await.context("ManagedClusterAddOns cannot be listed")?;
     Ok(addons)
 }
 
-/// The clusters that the hub has accepted and that are not being deleted, with the times of their creation.
+/// Clusters with the times of their creation.
 type AcceptedClusters = BTreeMap<String, Timestamp>;
 
+/// The clusters that the hub has accepted and that are not being deleted.
 async fn accepted(client: &Client, wanted: &Selection) -> anyhow::Result<AcceptedClusters> {
     let mut accepted = BTreeMap::new();
     let named = wanted.cluster.iter().map(|cluster| format!("metadata.name={cluster}")).collect::<String>();

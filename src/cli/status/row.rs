@@ -55,9 +55,10 @@ pub(in crate::cli) enum TrustBy {
     ManifestWork,
     /// The CSR, to an agent that makes its own.
     Agent,
-    /// Nothing that the hub knows, although the AddOnSigner leaves it to ManifestWorks.
+    /// No ManifestWork, although the AddOnSigner leaves it to them. Only addon-signer-agent gets it by itself.
     Nothing,
-    /// Something else: the AddOnSigner says `trust.manifestWork: Never`, or the addon has no place for the ConfigMap.
+    /// Something else, or that is not known: the AddOnSigner says `trust.manifestWork: Never`, no hub has reported on
+    /// it, or the addon has no place for the ConfigMap.
     #[default]
     Other,
 }
@@ -234,18 +235,20 @@ impl Facts {
 
     /// The state of an addon without a certificate.
     fn missing(&self) -> (AgentState, Option<String>) {
-        let waits_for = match (&self.csr, &self.unregistered, &self.said) {
-            (Some(open), ..) => Certification::Open(open.clone()).waits_for(),
-            (None, Some(signer), _) => Some(format!("{signer} in status.registrations of its ManagedClusterAddOn")),
-            (None, None, _) if self.has_revoked => return (AgentState::Revoked, Certification::Revoked.waits_for()),
-            (None, None, _) if self.has_stale => Some(STALE.to_owned()),
-            (None, None, Some(Said::Waits { is_revoked: true, waits_for })) => {
-                return (AgentState::Revoked, Some(waits_for.clone()));
+        let (none, revoked) = (AgentState::NoCertificate, AgentState::Revoked);
+        // A CSR for another program's signer does not end the revocation.
+        let counts = |open: &&OpenCsr| !(self.has_revoked && matches!(open, OpenCsr::NoSuchSigner { .. }));
+        match (self.csr.as_ref().filter(counts), &self.unregistered, &self.said) {
+            (Some(open), ..) => (none, Certification::Open(open.clone()).waits_for()),
+            (_, Some(signer), _) => {
+                (none, Some(format!("{signer} in status.registrations of its ManagedClusterAddOn")))
             }
-            (None, None, Some(Said::Waits { waits_for, .. })) => Some(waits_for.clone()),
-            (None, None, _) => Certification::NoCsr.waits_for(),
-        };
-        (AgentState::NoCertificate, waits_for)
+            _ if self.has_revoked => (revoked, Certification::Revoked.waits_for()),
+            _ if self.has_stale => (none, Some(STALE.to_owned())),
+            (.., Some(Said::Waits { is_revoked: true, waits_for })) => (revoked, Some(waits_for.clone())),
+            (.., Some(Said::Waits { waits_for, .. })) => (none, Some(waits_for.clone())),
+            _ => (none, Certification::NoCsr.waits_for()),
+        }
     }
 }
 

@@ -54,7 +54,6 @@ impl SignersOf {
         self.signer_names.extend(more.signer_names.iter().cloned());
         self.asks_itself |= more.asks_itself;
         self.wants_works |= more.wants_works;
-        self.has_works |= more.has_works;
         self.authorities.extend(more.authorities.iter().cloned());
         self.is_unreported |= more.is_unreported;
     }
@@ -89,13 +88,17 @@ impl FleetSigners {
 
     /// Sorts the AddOnSigners by addon once all were added: an addon counts only for those that own it.
     fn sorted(mut self) -> Self {
+        // The hub writes all or none, and reports it for those that it serves.
+        let has_works = self.parts.iter().any(|(_, _, part)| part.has_works);
         let mut ownership = Ownership::default();
         ownership.update(std::mem::take(&mut self.claimants));
         for (name, addons, part) in std::mem::take(&mut self.parts) {
             let others = ownership.not_of(&name);
             let its = addons.iter().filter(|addon| !others.contains_key(addon.as_str()));
             for addon in its.filter_map(|addon| addon.parse().ok()) {
-                self.of_addon.entry(addon).or_default().extend(&part);
+                let of_addon = self.of_addon.entry(addon).or_default();
+                of_addon.extend(&part);
+                of_addon.has_works = has_works;
             }
         }
         self

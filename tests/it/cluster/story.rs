@@ -100,7 +100,7 @@ fn status_in_the_pod_knows_the_addon() {
     let ledger = "--ledger=sqlite:///var/lib/addon-signer/ledger.db";
     let rows: Value = serde_json::from_str(&kubectl(&[&exec[..], &[ledger]].concat())).unwrap();
     let rows = rows.as_array().unwrap().iter().map(|row| (&row["cluster"], &row["addon"], &row["state"]));
-    assert!(rows.clone().any(|row| row == (&json!(CLUSTER), &json!(ADDON), &json!("Ready"))), "{rows:?}");
+    assert!(rows.clone().any(|row| row == (&json!(CLUSTER), &json!(ADDON), &json!("Certified"))), "{rows:?}");
 }
 
 /// An agent that has lost its Secret gets a certificate of the new authority, and the gateway accepts it.

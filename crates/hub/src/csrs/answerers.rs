@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+/// By how many edits a name may differ from the one that was meant.
+const MOST_EDITS: usize = 3;
+
 /// How the CSRs of one signer name are answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Answerer {
@@ -9,6 +12,23 @@ pub struct Answerer {
     pub leaves_approval: bool,
     /// Why the hub does not serve the AddOnSigner, by its status.
     pub problem: Option<String>,
+}
+
+impl Answerer {
+    /// What a CSR that is neither refused nor issued waits for. `said`: the condition that says why.
+    pub(super) fn waits_for(&self, name: &str, is_approved: bool, said: Option<&str>) -> String {
+        let step = if is_approved { "sign" } else { "answer" };
+        if let Some(said) = said {
+            return format!("the hub to {step} its CSR {name}: {said}");
+        }
+        if self.leaves_approval && !is_approved {
+            return format!("an approval of its CSR {name}");
+        }
+        match &self.problem {
+            Some(problem) => format!("the hub to {step} its CSR {name}, but {problem}"),
+            None => format!("the hub to {step} its CSR {name}"),
+        }
+    }
 }
 
 /// How the CSRs of each signer name are answered.
@@ -27,11 +47,12 @@ impl Answerers {
         self.by_name.get(signer_name).or(self.of_others.as_ref())
     }
 
-    /// The signer name of an AddOnSigner that is most like this one.
+    /// The signer name of an AddOnSigner that was probably meant by this one. A cluster must not learn the others.
     #[must_use]
     pub fn nearest(&self, signer_name: &str) -> Option<String> {
-        let names = self.by_name.keys();
-        names.min_by_key(|name| strsim::damerau_levenshtein(name, signer_name)).cloned()
+        let may_be = self.by_name.keys().filter(|name| name.len().abs_diff(signer_name.len()) <= MOST_EDITS);
+        let edits = may_be.map(|name| (strsim::damerau_levenshtein(name, signer_name), name));
+        edits.filter(|(edits, _)| *edits <= MOST_EDITS).min().map(|(_, name)| name.clone())
     }
 }
 
@@ -45,7 +66,8 @@ mod tests {
         let by_name = names.map(|name| (name.to_owned(), Answerer::default())).into();
         let all = Answerers { by_name, of_others: None };
         assert_eq!(all.nearest("example.com/telemtery").as_deref(), Some("example.com/telemetry"));
-        assert_eq!(all.nearest("logs").as_deref(), Some("example.org/logs"));
+        assert_eq!(all.nearest("example.com/log").as_deref(), Some("example.org/logs"));
+        assert_eq!(all.nearest("logs"), None, "it may mean any of them");
         assert_eq!((all.get("logs"), Answerers::default().nearest("logs")), (None, None));
     }
 }

@@ -59,7 +59,7 @@ pub struct NewestCsrs {
 }
 
 impl NewestCsrs {
-    /// Notes a CSR, if the cluster that its labels name made it. `grpc_proxy` is the account whose CSRs are for others.
+    /// Notes a CSR, if a cluster made it. `grpc_proxy` is the account whose CSRs are for others.
     pub fn note(&mut self, csr: &CertificateSigningRequest, grpc_proxy: Option<&str>) {
         let Some(AddOnKey { cluster, addon }) = made_for(csr, grpc_proxy) else { return };
         let name = csr.name_any();
@@ -122,27 +122,34 @@ impl NewestCsrs {
     pub fn open(&self, key: &AddOnKey, since: Option<Timestamp>, answerers: &Answerers) -> Option<OpenCsr> {
         let of_addon = self.clusters.get(&key.cluster)?.get(&key.addon)?;
         let open = of_addon.iter().filter_map(|(signer_name, of_signer)| Some((signer_name, of_signer.open()?)));
-        let open = open.filter(|(_, csr)| !csr.is_refused() || since.is_none_or(|since| csr.made >= since));
+        // What another program refuses is not known to be a fault.
+        let counts = |name: &str, csr: &NotedCsr| {
+            !csr.is_refused() || (answerers.get(name).is_some() && since.is_none_or(|since| csr.made >= since))
+        };
+        let open = open.filter(|(name, csr)| counts(name, csr));
         let (name, csr) = open.max_by_key(|(name, csr)| (answerers.get(name).is_some(), csr.made, *name))?;
         Some(csr.told(name, answerers))
     }
 
-    /// The signer names that no AddOnSigner has and for which CSRs of these clusters have waited since this time or
-    /// longer: how many, and one of them. Nobody serves them, or another program that is slow.
+    /// The signer names that no AddOnSigner has and for which CSRs of these addons have waited since this time or
+    /// longer: how many, and one of them; the most frequent first. Nobody serves them, or another program that is slow.
     pub fn unserved<'a>(
         &'a self,
         before: Timestamp,
         answerers: &Answerers,
-        is_accepted: impl Fn(&ClusterName) -> bool,
-    ) -> BTreeMap<&'a str, (usize, &'a str)> {
-        let mut unserved = BTreeMap::new();
-        let accepted = self.clusters.iter().filter(|(cluster, _)| is_accepted(cluster));
-        for (signer_name, of_signer) in accepted.flat_map(|(_, addons)| addons.values()).flatten() {
+        is_wanted: impl Fn(&ClusterName, &AddOnName) -> bool,
+    ) -> Vec<(&'a str, usize, &'a str)> {
+        let mut unserved: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
+        let addons = self.clusters.iter().flat_map(|(cluster, addons)| addons.iter().map(move |it| (cluster, it)));
+        let wanted = addons.filter(|(cluster, (addon, _))| is_wanted(cluster, addon));
+        for (signer_name, of_signer) in wanted.flat_map(|(_, (_, of_addon))| of_addon) {
             let open = of_signer.open().filter(|open| !open.is_refused() && open.made <= before);
             if let Some(open) = open.filter(|_| answerers.get(signer_name).is_none()) {
-                unserved.entry(signer_name.as_str()).or_insert((0, open.name.as_str())).0 += 1;
+                unserved.entry(signer_name).or_insert((0, &open.name)).0 += 1;
             }
         }
+        let mut unserved: Vec<_> = unserved.into_iter().map(|(name, (count, csr))| (name, count, csr)).collect();
+        unserved.sort_by_key(|(_, count, _)| std::cmp::Reverse(*count));
         unserved
     }
 }
@@ -171,11 +178,9 @@ impl NotedCsr {
                 OpenCsr::NoSuchSigner { name, signer_name: signer_name.to_owned(), nearest }
             }
             (CsrState::Waiting { is_approved, said }, Some(answerer)) => {
-                OpenCsr::Pending { waits_for: waits_for(&name, *is_approved, said.as_deref(), answerer) }
+                OpenCsr::Pending { waits_for: answerer.waits_for(&name, *is_approved, said.as_deref()) }
             }
-            (CsrState::Issued, Some(answerer)) => {
-                OpenCsr::Pending { waits_for: waits_for(&name, true, None, answerer) }
-            }
+            (CsrState::Issued, Some(answerer)) => OpenCsr::Pending { waits_for: answerer.waits_for(&name, true, None) },
         }
     }
 }
@@ -206,21 +211,6 @@ fn state(csr: &CertificateSigningRequest) -> CsrState {
 
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(MOST_TEXT)]
-}
-
-/// What a CSR that is neither refused nor issued waits for.
-fn waits_for(name: &str, is_approved: bool, said: Option<&str>, answerer: &Answerer) -> String {
-    let step = if is_approved { "sign" } else { "answer" };
-    if let Some(said) = said {
-        return format!("the hub to {step} its CSR {name}: {said}");
-    }
-    if answerer.leaves_approval && !is_approved {
-        return format!("an approval of its CSR {name}");
-    }
-    match &answerer.problem {
-        Some(problem) => format!("the hub to {step} its CSR {name}, but {problem}"),
-        None => format!("the hub to {step} its CSR {name}"),
-    }
 }
 
 #[cfg(test)]
@@ -330,8 +320,8 @@ mod tests {
         let later = open(Some(Timestamp::from_unix(2)));
         assert!(matches!(later, Some(OpenCsr::NoSuchSigner { .. })), "the certificate is newer than the refusal");
         assert_eq!(newest.clusters[&key("c1").cluster][&key("c1").addon].len(), MOST_SIGNERS);
-        let unserved = |second, is_accepted| newest.unserved(Timestamp::from_unix(second), &ours, |_| is_accepted);
-        assert_eq!(Vec::from_iter(unserved(3, true)), [("d.e/f2", (1, "r2")), ("d.e/f3", (1, "r3"))]);
+        let unserved = |second, is_wanted| newest.unserved(Timestamp::from_unix(second), &ours, |_, _| is_wanted);
+        assert_eq!(unserved(3, true), [("d.e/f2", 1, "r2"), ("d.e/f3", 1, "r3")]);
         assert!(unserved(1, true).is_empty() && unserved(3, false).is_empty());
     }
 
