@@ -117,6 +117,7 @@ impl Call<'_> {
             user: &self.user,
             stamp: self.hub.stamp()?,
             dry_run: dry_run || self.query.get("dryRun") == "All",
+            strict: self.query.get("fieldValidation") == "Strict",
         })
     }
 

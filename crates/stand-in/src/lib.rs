@@ -6,10 +6,15 @@
 //! a bug, except these known ones:
 //!
 //! - No RBAC: every known token may do everything. Impersonation is for `system:masters`.
-//! - No CRD machinery: the custom resources of the table are served, ManifestWorks only while their
-//!   CustomResourceDefinition is stored, without schema, defaults, CEL rules or pruning. A CustomResourceDefinition is
-//!   stored as a plain object. One with the name of ClusterTrustBundles stands for the flags that make a real
-//!   Kubernetes 1.36 server serve them.
+//! - The custom resources of the table are served without a CustomResourceDefinition, then without a schema;
+//!   ManifestWorks only while their CustomResourceDefinition is stored. A CustomResourceDefinition is stored as a plain
+//!   object. One with the name of ClusterTrustBundles stands for the flags that make a real Kubernetes 1.36 server
+//!   serve them.
+//! - While a CustomResourceDefinition with a schema is stored, objects of its kind are pruned, get defaults and are
+//!   checked when they are written; what was stored earlier is shown as it is. Not checked: CEL rules
+//!   (`x-kubernetes-validations`) except `self == oldSelf` (`RULES` in `tests/it/deploy/on_stand_in.rs` has those of
+//!   the chart), `allOf`, `anyOf`, `oneOf`, `not`, exclusive bounds, `multipleOf`, `format` except `date-time`, and
+//!   embedded resources. Unknown fields are pruned without a warning.
 //! - No admission policies except three: while the ValidatingAdmissionPolicyBinding addon-signer-manifest-works is
 //!   stored, the hub's account may create and change only ManifestWorks that have the hub's name and label; while that
 //!   of addon-signer-grpc-account is stored, only OCM's gRPC server may name the user for whom it makes a CSR, and no
@@ -21,17 +26,17 @@
 //! - Only merge patch and JSON patch: no strategic merge, no server-side apply. Bodies are JSON or YAML, not protobuf.
 //! - Discovery only in its older form.
 //! - Later pages of a list show the current objects, not a snapshot, with the first page's resourceVersion.
-//! - The types of fields are checked only for CSRs, ClusterTrustBundles, Secrets, ConfigMaps and Leases; unknown fields
-//!   are stored. The text of a refusal may differ; its code, reason and field are the same.
+//! - Of kinds without such a schema, the types of fields are checked only for CSRs, ClusterTrustBundles, Secrets,
+//!   ConfigMaps and Leases; unknown fields are stored. The text of a refusal may differ; its code, reason and field are
+//!   the same.
 //! - `Impersonate-Extra-…` is ignored.
 //! - The signature of a CSR is not checked for P-521 and other keys that ring does not verify.
 //!
 //! # The files
 //!
-//! `resources` is the table of the resources that are served. `store`, `selectors`, `admission`, `checks`, `policy`,
-//! `writes`, `deletion`, `table`, `target` and `discovery` are pure. `server` accepts
-//! connections, `handlers` turns requests into verbs, `watch` serves watches, and `state` is what all connections
-//! share.
+//! `resources` is the table of the resources that are served. `store`, `selectors`, `admission`, `checks`, `schema`,
+//! `policy`, `writes`, `deletion`, `table`, `target` and `discovery` are pure. `server` accepts connections, `handlers`
+//! turns requests into verbs, `watch` serves watches, and `state` is what all connections share.
 
 mod admission;
 mod answers;
@@ -44,6 +49,7 @@ mod handlers;
 mod listing;
 mod policy;
 mod resources;
+mod schema;
 mod selectors;
 mod server;
 mod state;

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::auth::User;
 use super::resources::{RESOURCES, Resource};
 use super::status::ApiError;
-use super::store::{Key, Stamp, Store, Write};
+use super::store::{Stamp, Store, Write, definition_key};
 use super::{fields, writes};
 
 /// The alphabet of apimachinery's `rand.String`: no vowels, and no characters that look alike.
@@ -61,6 +61,7 @@ impl Hub {
                 user: &user,
                 stamp: hub.stamp()?,
                 dry_run: false,
+                strict: false,
             };
             let namespace = json!({ "metadata": { "name": name } });
             hub.write(|store| writes::create(store, &write, namespace))?;
@@ -70,11 +71,7 @@ impl Hub {
 
     /// The resources that are now served.
     pub(super) fn served(&self) -> Vec<&'static Resource> {
-        let is_defined = |resource: &Resource| {
-            let name = resource.qualified();
-            let key = Key { plural: "customresourcedefinitions", namespace: String::new(), name };
-            self.read(|store| store.get(&key).is_some())
-        };
+        let is_defined = |resource: &Resource| self.read(|store| store.get(&definition_key(resource)).is_some());
         RESOURCES.iter().filter(|resource| !resource.on_demand || is_defined(resource)).collect()
     }
 

@@ -27,15 +27,23 @@ impl Cause {
         Self::new(field, "FieldValueInvalid", "Invalid value", &detail)
     }
 
-    pub(super) fn unsupported(field: impl Into<String>, value: &str, supported: &[&str]) -> Self {
-        let supported: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
+    pub(super) fn unsupported(field: impl Into<String>, value: &str, supported: &[impl AsRef<str>]) -> Self {
+        let supported: Vec<String> = supported.iter().map(|value| format!("{:?}", value.as_ref())).collect();
         let detail = format!("{value:?}: supported values: {}", supported.join(", "));
         Self::new(field, "FieldValueNotSupported", "Unsupported value", &detail)
     }
 
-    pub(super) fn duplicate(field: impl Into<String>, value: &str) -> Self {
-        let detail = format!("{value:?}");
-        Self::new(field, "FieldValueDuplicate", "Duplicate value", &detail)
+    pub(super) fn type_invalid(field: impl Into<String>, value: &str, detail: &str) -> Self {
+        Self { reason: "FieldValueTypeInvalid", ..Self::invalid(field, value, detail) }
+    }
+
+    pub(super) fn duplicate(field: impl Into<String>, value: impl Into<Value>) -> Self {
+        let value: Value = value.into();
+        Self::new(field, "FieldValueDuplicate", "Duplicate value", &value.to_string())
+    }
+
+    pub(super) fn too_many(field: impl Into<String>, count: usize, most: &Value) -> Self {
+        Self::new(field, "FieldValueTooMany", "Too many", &format!("{count}: must have at most {most} items"))
     }
 
     pub(super) fn forbidden(field: impl Into<String>, detail: &str) -> Self {

@@ -174,6 +174,8 @@ pub(super) struct Write<'a> {
     pub(super) user: &'a User,
     pub(super) stamp: Stamp,
     pub(super) dry_run: bool,
+    /// Whether unknown fields are refused (`fieldValidation=Strict`).
+    pub(super) strict: bool,
 }
 
 impl Write<'_> {
@@ -185,6 +187,11 @@ impl Write<'_> {
 /// The key of a namespace.
 pub(super) fn namespace_key(name: &str) -> Key {
     Key { plural: "namespaces", namespace: String::new(), name: name.to_owned() }
+}
+
+/// The key of the CustomResourceDefinition of a resource.
+pub(super) fn definition_key(resource: &Resource) -> Key {
+    Key { plural: "customresourcedefinitions", namespace: String::new(), name: resource.qualified() }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod bad_specs;
 mod families;
 mod gateways;
 mod on_api_server;
+mod on_stand_in;
 mod rights;
 mod rights_page;
 mod routes;

@@ -10,7 +10,7 @@ use super::bad_specs::Samples;
 use super::on_api_server::prepared;
 use test_kit::deploy::{api, params, patch};
 
-fn mk_route() -> Value {
+pub(super) fn mk_route() -> Value {
     json!({
         "apiVersion": "addon-signer.io/v1alpha1",
         "kind": "AddOnRoute",
@@ -23,7 +23,7 @@ fn mk_route() -> Value {
     })
 }
 
-fn mk_samples() -> Samples {
+pub(super) fn mk_samples() -> Samples {
     let bad = serde_saphyr::from_str(include_str!("bad_routes.yaml")).unwrap();
     let tls = |tls: Value| json!({ "service": { "name": "a", "port": 1 }, "tls": tls });
     let also_good = vec![
@@ -47,7 +47,7 @@ fn mk_samples() -> Samples {
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_routes_are_refused_by_the_field() {
     let Some((_hub, admin)) = prepared().await else { return };
-    mk_samples().check_schema(&api(&admin, &mk_route()).await.unwrap()).await;
+    mk_samples().check_schema(&api(&admin, &mk_route()).await.unwrap(), &[]).await;
 }
 
 #[test]

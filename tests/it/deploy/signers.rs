@@ -14,7 +14,7 @@ use super::bad_specs::{Samples, causes};
 use super::on_api_server::prepared;
 use test_kit::deploy::{api, params, patch};
 
-fn mk_signer() -> Value {
+pub(super) fn mk_signer() -> Value {
     json!({
         "apiVersion": "addon-signer.io/v1alpha1",
         "kind": "AddOnSigner",
@@ -27,7 +27,7 @@ fn mk_signer() -> Value {
     })
 }
 
-fn mk_samples() -> Samples {
+pub(super) fn mk_samples() -> Samples {
     let bad = serde_saphyr::from_str(include_str!("bad_signers.yaml")).unwrap();
     Samples { good: mk_signer(), bad, also_good: good_values() }
 }
@@ -35,7 +35,7 @@ fn mk_samples() -> Samples {
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_signers_are_refused_by_the_field() {
     let Some((_hub, admin)) = prepared().await else { return };
-    mk_samples().check_schema(&api(&admin, &mk_signer()).await.unwrap()).await;
+    mk_samples().check_schema(&api(&admin, &mk_signer()).await.unwrap(), &[]).await;
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn validate_usages(csr: &Value, causes: &mut Vec<Cause>) {
             causes.push(Cause::unsupported(&field, usage, &USAGES));
         }
         if usages.iter().take(i).any(|before| before == usage) {
-            causes.push(Cause::duplicate(&field, usage));
+            causes.push(Cause::duplicate(&field, *usage));
         }
     }
 }

@@ -8,23 +8,25 @@ use super::fields::{self, keep, text};
 use super::resources::Resource;
 use super::status::{ApiError, Cause};
 use super::store::{Store, Write, namespace_key};
-use super::{admission, deletion, policy};
+use super::{admission, deletion, policy, schema};
 
 /// Creates an object and returns it as stored.
 pub(super) fn create(store: &mut Store, w: &Write<'_>, mut object: Value) -> Result<Value, ApiError> {
+    schema::decode(store, w, &mut object, false)?;
     fill_identity(w, &mut object)?;
     check_fields(w.resource, &object)?;
     let name = text(&object, "metadata.name").to_owned();
     check_namespace(store, w, &name)?;
     check_metadata(w.resource, &name, &object)?;
     policy::check(store, w, None, &object)?;
+    fill_metadata(w, &mut object);
+    fill_kind(w, &mut object)?;
+    tidy_metadata(&mut object);
+    ApiError::unless_valid(w.resource, &name, schema::causes(store, w, &object, None))?;
     let key = w.key(&name);
     if store.get(&key).is_some() {
         return Err(ApiError::AlreadyExists { resource: w.resource, name });
     }
-    fill_metadata(w, &mut object);
-    fill_kind(w, &mut object)?;
-    tidy_metadata(&mut object);
     if w.dry_run {
         return Ok(object);
     }
@@ -177,11 +179,13 @@ pub(super) fn update(
     let mut new = change(&old)?;
     check_identity(w, name, &new)?;
     check_type(w.resource, &mut new)?;
+    schema::decode(store, w, &mut new, !replace)?;
     check_fields(w.resource, &new)?;
     check_version(w, name, &new, &old, replace)?;
     prepare_update(w, name, &mut new, &old)?;
     tidy_metadata(&mut new);
     check_metadata(w.resource, name, &new)?;
+    ApiError::unless_valid(w.resource, name, schema::causes(store, w, &new, Some(&old)))?;
     policy::check(store, w, Some(&old), &new)?;
     if new == *old || w.dry_run {
         return Ok(new);

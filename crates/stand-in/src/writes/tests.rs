@@ -17,6 +17,7 @@ fn mk_write<'a>(user: &'a User, group: &str, version: &str, plural: &str, namesp
         user,
         stamp: Stamp { now: "2001-09-09T01:46:40Z".into(), uid: "u1".into(), suffix: "xyz12".into() },
         dry_run: false,
+        strict: false,
     }
 }
 
