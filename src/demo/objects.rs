@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ObjectMeta, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, CustomResourceExt};
 use serde_json::{Value, json};
 
 use super::{ADDON, BACKENDS, SIGNER};
@@ -47,6 +48,15 @@ pub(super) async fn protect_trust_bundle(admin: &Client) -> anyhow::Result<()> {
         let kind = object.types.as_ref().map(GroupVersionKind::try_from).context("no kind")??;
         let api: Api<DynamicObject> = Api::all_with(admin.clone(), &ApiResource::from_gvk(&kind));
         api.create(&PostParams::default(), &object).await?;
+    }
+    Ok(())
+}
+
+/// Creates the CustomResourceDefinitions, by which the stand-in refuses what a real API server refuses.
+pub(super) async fn define_resources(admin: &Client) -> anyhow::Result<()> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(admin.clone());
+    for definition in [AddOnSigner::crd(), AddOnRoute::crd()] {
+        definitions.create(&PostParams::default(), &definition).await?;
     }
     Ok(())
 }

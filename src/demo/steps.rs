@@ -20,7 +20,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::backend::Backend;
-use super::objects::{accept, check_ledger, create_namespace, create_route, create_signer, protect_trust_bundle};
+use super::objects::{
+    accept, check_ledger, create_namespace, create_route, create_signer, define_resources, protect_trust_bundle,
+};
 use super::traffic::{Traffic, TrafficCaller};
 use super::{ADDON, BACKENDS, DemoArgs, SIGNER, backend};
 use crate::output::{Rows, print};
@@ -120,6 +122,7 @@ async fn set(directory: &Path, story: &mut Story) -> anyhow::Result<Stage> {
         create_namespace(&admin, namespace).await?;
     }
     protect_trust_bundle(&admin).await?;
+    define_resources(&admin).await?;
     create_signer(&admin).await?;
     let http = json!({ "http": [{ "path": ROUTE, "methods": ["POST"] }] });
     create_route(&admin, "receive", http, backend.address).await?;
