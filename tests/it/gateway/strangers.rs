@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use addon_signer_gateway::Limits;
 use hyper::StatusCode;
-use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::ServerName;
 use rustls::sign::CertifiedKey;
+use rustls::{AlertDescription, SignatureScheme};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use test_kit::gateway::{GatewayWorld, SOON, signer};
+use test_kit::gateway::{GatewayWorld, HOUR, SOON, signer};
 use test_kit::issue::Ca;
 use test_kit::wait_until;
 
@@ -77,6 +78,36 @@ async fn flood_from_one_source_spares_handshakes_of_others() {
     let mut answer = String::new();
     tls.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+/// The gateway refuses such a client while that is still sending. A close at once would reset the connection: then
+/// writing fails, and many a client reports that instead of the alert.
+#[tokio::test]
+async fn a_client_that_is_still_sending_gets_the_alert() {
+    let world = GatewayWorld::start(Vec::new()).await;
+    let past = world.clock.now().minus(2 * HOUR);
+    let expired = world.telemetry.client("c1", "telemetry", past, HOUR);
+    let stranger = Ca::new("telemetry", past).client("c1", "telemetry", past, 3 * HOUR);
+    for (leaf, alert) in [
+        (Some(&expired), AlertDescription::CertificateExpired),
+        (Some(&stranger), AlertDescription::UnknownCA),
+        (None, AlertDescription::CertificateRequired),
+    ] {
+        let config = Arc::new(world.client_config(leaf));
+        for _ in 0..50 {
+            let mut tls = world.tls_shared(config.clone()).await.unwrap();
+            for _ in 0..5 {
+                tls.write_all(&[b'x'; 4000]).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            let error = tls.read(&mut [0]).await.unwrap_err().downcast::<rustls::Error>().unwrap();
+            assert_eq!(error, rustls::Error::AlertReceived(alert));
+        }
+    }
+    // It waits for no client for long, and not for one that sends without end.
+    let mut tls = world.tls(world.client_config(None)).await.unwrap();
+    let endless = async { while tls.write_all(&[b'x'; 4000]).await.is_ok() {} };
+    timeout(SOON, endless).await.expect("the gateway to close");
 }
 
 /// What the gateway tells a client before it knows who that is.

@@ -10,6 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rustix::net::sockopt;
 use rustls::ServerConfig;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
@@ -44,6 +45,10 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How long a refusal is guaranteed its permit. A client that sends its request at once has the response by then.
 const REFUSAL: Duration = Duration::from_millis(50);
+
+/// How long a client whose handshake has failed has to take the alert, and how many bytes of it are read meanwhile.
+const LINGER: Duration = Duration::from_millis(300);
+const UNWANTED: u64 = 65_536;
 
 /// How long a peer may be silent before it is probed, and how often it is probed then.
 const PROBE_AFTER: Duration = Duration::from_secs(15);
@@ -293,6 +298,7 @@ impl Entering {
     async fn run<D: ConnectionHandler>(self, tcp: TcpStream, door: Arc<D>, stop: CancellationToken) {
         let Self { waiting, pools, remote } = self;
         let longest = pools.permits.handshake_timeout;
+        let mut failed = None;
         let entering = async {
             tokio::select! {
                 () = waiting.displaced.cancelled() => return Err(pools.no_place()),
@@ -300,9 +306,18 @@ impl Entering {
             }
             let handshake = pools.begin(&pools.handshakes, remote.ip().into()).ok_or_else(|| pools.no_place())?;
             drop(waiting);
+            // Fail closed (invariant I11): without a verifier there is no TLS at all.
+            let config = door.tls().ok_or(NoHandshake::NotConfigured)?;
+            prepare(&tcp).map_err(NoHandshake::Closed)?; // on an error the socket is gone already
             tokio::select! {
                 () = handshake.displaced.cancelled() => Err(pools.no_place()),
-                done = shake_hands(tcp, door.tls()) => done,
+                done = shake(TlsAcceptor::from(Arc::clone(&config)).accept(tcp).into_fallible()) => match done {
+                    Ok(tls) => Ok((tls, config)),
+                    Err((cause, tcp)) => {
+                        failed = Some((tcp, handshake));
+                        Err(cause)
+                    }
+                },
             }
         };
         let done = tokio::select! {
@@ -313,6 +328,9 @@ impl Entering {
             Ok(entered) => door.serve(entered, stop).await,
             Err(cause) => door.refused(remote, &cause),
         }
+        if let Some((tcp, handshake)) = failed {
+            tokio::select! { () = handshake.displaced.cancelled() => {}, () = linger(tcp) => {} }
+        }
     }
 }
 
@@ -322,14 +340,14 @@ async fn after_the_first(stop: &CancellationToken) {
     tokio::time::sleep(FIRST).await;
 }
 
-async fn shake_hands(
-    tcp: TcpStream,
-    tls: Option<Arc<ServerConfig>>,
-) -> Result<(TlsStream<TcpStream>, Arc<ServerConfig>), NoHandshake> {
-    // Fail closed (invariant I11): without a verifier there is no TLS at all.
-    let config = tls.ok_or(NoHandshake::NotConfigured)?;
-    prepare(&tcp).map_err(NoHandshake::Closed)?; // on an error the socket is gone already
-    Ok((shake(TlsAcceptor::from(Arc::clone(&config)).accept(tcp)).await?, config))
+/// Lets a client take the alert. It may be sending its first request, and a close with unread bytes is a reset, after
+/// which many a client reports that it cannot write.
+async fn linger(mut tcp: TcpStream) {
+    let reading = async {
+        tcp.shutdown().await?;
+        tokio::io::copy(&mut tcp.take(UNWANTED), &mut tokio::io::sink()).await
+    };
+    timeout(LINGER, reading).await.ok(); // however it ends, so does the connection
 }
 
 /// Sends data without waiting for more, and ends the connection soon after its peer has vanished: a host that lost its

@@ -18,8 +18,13 @@ tokio::task_local! {
 }
 
 /// Makes a handshake, whose error has the claims of the certificate if the verifier refused it.
-pub(super) async fn shake<T>(handshake: impl Future<Output = io::Result<T>>) -> Result<T, NoHandshake> {
-    let with_claims = async { handshake.await.map_err(|error| NoHandshake::of(error, REFUSED.with(RefCell::take))) };
+pub(super) async fn shake<T, S>(
+    handshake: impl Future<Output = Result<T, (io::Error, S)>>,
+) -> Result<T, (NoHandshake, S)> {
+    let with_claims = async {
+        let failed = |(error, socket)| (NoHandshake::of(error, REFUSED.with(RefCell::take)), socket);
+        handshake.await.map_err(failed)
+    };
     REFUSED.scope(RefCell::default(), with_claims).await
 }
 
