@@ -9,6 +9,7 @@ use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER
 use hyper::{Response, StatusCode};
 use serde::Serialize;
 
+use super::backend::{Failure, Fault};
 use super::ending::EndCause;
 use super::grpc;
 use super::upload::UploadError;
@@ -39,8 +40,8 @@ pub(super) enum Refusal {
     Upload(UploadError),
     #[error("the backend did not answer within {0:?}")]
     BackendSlow(Duration),
-    #[error("the backend failed: {0}")]
-    Backend(String),
+    #[error("the backend failed: {}", .0.cause)]
+    Backend(Failure),
     #[error("the backend reset the stream: {0}")]
     BackendReset(Reason),
     #[error("the serving CA does not exist yet")]
@@ -77,7 +78,7 @@ impl Refusal {
     /// Adds the route whose backend failed.
     pub(super) fn on(self, route: &RouteName) -> Self {
         match self {
-            Self::Backend(cause) => Self::Backend(format!("{cause} (route {route})")),
+            Self::Backend(Failure { fault, cause }) => Self::Backend(fault.because(format!("{cause} (route {route})"))),
             other => other,
         }
     }
@@ -204,7 +205,7 @@ table! {
     BODY_BROKEN = (StatusCode::BAD_REQUEST, "body-broken", "The body ended early");
     /// The backend did not answer within `firstByte`.
     BACKEND_SLOW = (StatusCode::GATEWAY_TIMEOUT, "backend-slow", "The addon's backend is too slow");
-    /// The backend could not be reached, or did not speak its protocol.
+    /// The backend could not be reached, has another certificate, or did not speak its protocol; `detail` says which.
     BACKEND = (StatusCode::BAD_GATEWAY, "backend", "The addon's backend failed");
     /// There is no trust bundle yet.
     NO_BUNDLE = (StatusCode::SERVICE_UNAVAILABLE, "no-bundle", "There is no bundle yet");
@@ -254,9 +255,8 @@ impl From<&Refusal> for Problem {
             Refusal::BackendSlow(timeout) => {
                 Self::new("BackendSlow", BACKEND_SLOW, format!("the backend did not answer within {timeout:?}"))
             }
-            Refusal::Backend(_) | Refusal::BackendReset(_) => {
-                Self::new("BackendFailed", BACKEND, "the backend could not be reached or did not speak HTTP")
-            }
+            Refusal::Backend(failure) => Self::new("BackendFailed", BACKEND, failure.fault.as_str()),
+            Refusal::BackendReset(_) => Self::new("BackendFailed", BACKEND, Fault::Closed.as_str()),
             Refusal::NoBundle => Self::new("NoBundle", NO_BUNDLE, ASK_AGAIN),
         }
     }

@@ -11,7 +11,7 @@ use hyper::{Request, Response, StatusCode, Uri, Version};
 use tokio::time::Instant;
 
 use super::answered::{Content, Forwarded};
-use super::backend::{BackendBody, BackendFailure, ConnectionNeed, Pool, Silence};
+use super::backend::{BackendBody, BackendFailure, ConnectionNeed, Fault, Pool, Silence};
 use super::download::Download;
 use super::grpc;
 use super::problem::Refusal;
@@ -93,10 +93,11 @@ impl Forward<'_> {
             }
             // No one asked to switch protocols, and no other 1xx ends an exchange (RFC 9110 section 15.2).
             _ if parts.status.is_informational() => {
-                Err(Refusal::Backend(format!("it unexpectedly answered {}", parts.status)))
+                Err(Refusal::Backend(Fault::Protocol.because(format!("it unexpectedly answered {}", parts.status))))
             }
             Some(upgrade) if upgrade.is_connect() && parts.status.is_success() => {
-                Err(Refusal::Backend(format!("it answered {} instead of switching to WebSocket", parts.status)))
+                let cause = format!("it answered {} instead of switching to WebSocket", parts.status);
+                Err(Refusal::Backend(Fault::Protocol.because(cause)))
             }
             _ => {
                 let stream = is_stream.then_some(exchange.progress);
@@ -123,13 +124,12 @@ impl Forward<'_> {
         upgrade: Option<&Upgrade>,
         (is_stream, progress): (bool, &Arc<UploadProgress>),
     ) -> Result<Request<Upload>, Refusal> {
-        let unusable = |error: &dyn std::fmt::Display| Refusal::Backend(error.to_string());
         let (mut parts, body) = request.into_parts();
         let patience = self.patience(route, is_stream);
-        parts.uri = backend_uri(self.path, parts.uri.query()).map_err(|error| unusable(&error))?;
+        parts.uri = backend_uri(self.path, parts.uri.query()).map_err(|error| Refusal::Backend(error.into()))?;
         parts.version = Version::default();
         parts.extensions.clear();
-        self.replace_headers(&mut parts, route, upgrade).map_err(|error| unusable(&error))?;
+        self.replace_headers(&mut parts, route, upgrade).map_err(|error| Refusal::Backend(error.into()))?;
         let upload = Upload::new(body, route.limits.max_body, patience, Arc::clone(progress));
         Ok(Request::from_parts(parts, upload.counted(&self.in_flight.record)))
     }
@@ -209,7 +209,8 @@ impl Exchange<'_> {
             match sent? {
                 Ok(mut response) => {
                     let settled = headers::answer::settle(response.status(), response.headers_mut());
-                    return settled.map(|()| (response, silence)).map_err(|cause| Refusal::Backend(cause.to_string()));
+                    let settled = settled.map_err(|cause| Refusal::Backend(Fault::Protocol.because(cause.to_string())));
+                    return settled.map(|()| (response, silence));
                 }
                 Err(BackendFailure { unsent: Some(unsent), .. }) if tries < TRIES => {
                     tries += 1;
@@ -246,9 +247,9 @@ impl Exchange<'_> {
     }
 
     /// Finds the cause of a failed exchange: an upload that fails makes the exchange with the backend fail too.
-    fn blame(&self, BackendFailure { cause, reset, .. }: BackendFailure) -> Refusal {
+    fn blame(&self, BackendFailure { failure, reset, .. }: BackendFailure) -> Refusal {
         let upload = self.progress.failure().map(Refusal::from);
-        upload.unwrap_or_else(|| reset.map_or(Refusal::Backend(cause), Refusal::BackendReset))
+        upload.unwrap_or_else(|| reset.map_or(Refusal::Backend(failure), Refusal::BackendReset))
     }
 }
 

@@ -21,7 +21,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::time::{Instant, sleep_until};
 
-use super::backend::{BackendBody, Io};
+use super::backend::{BackendBody, Fault, Io};
 use super::ending::EndCause;
 use super::problem::Refusal;
 use super::record::{BACKEND_GONE, CLIENT_GONE, COMPLETE, RequestRecord, SILENT};
@@ -78,9 +78,11 @@ impl Upgrade {
         in_flight: Arc<InFlight>,
     ) -> Result<Response<Bytes>, Refusal> {
         let protocol = parts.headers.get(UPGRADE).cloned();
-        let protocol = protocol.ok_or_else(|| Refusal::Backend("it switched to no protocol".to_owned()))?;
+        let protocol =
+            protocol.ok_or_else(|| Refusal::Backend(Fault::Protocol.because("it switched to no protocol")))?;
         let switched = body.into_io();
-        let (backend, begun) = switched.ok_or_else(|| Refusal::Backend("its connection has ended".to_owned()))?;
+        let (backend, begun) =
+            switched.ok_or_else(|| Refusal::Backend(Fault::Closed.because("its connection has ended")))?;
         headers::strip_hop_by_hop(&mut parts.headers);
         parts.version = Version::default();
         parts.extensions.clear();
@@ -208,9 +210,11 @@ impl WebSocketKey {
             return Err(Refusal::Upgrade);
         }
         let mut random = [0; 16];
-        SystemRandom::new().fill(&mut random).map_err(|_| Refusal::Backend("no random numbers".to_owned()))?;
+        SystemRandom::new()
+            .fill(&mut random)
+            .map_err(|_| Refusal::Backend(Fault::Other.because("no random numbers")))?;
         let key = BASE64.encode(&random);
-        let value = HeaderValue::from_str(&key).map_err(|error| Refusal::Backend(error.to_string()))?;
+        let value = HeaderValue::from_str(&key).map_err(|error| Refusal::Backend(error.into()))?;
         *request.method_mut() = Method::GET;
         request.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
         request.headers_mut().insert(SEC_WEBSOCKET_KEY, value);
@@ -229,7 +233,7 @@ impl WebSocketKey {
     pub(super) fn answer(&self, parts: &mut response::Parts) -> Result<(), Refusal> {
         let accepted = parts.headers.remove(SEC_WEBSOCKET_ACCEPT);
         if accepted.is_none_or(|accepted| accepted.as_bytes() != self.accept().as_bytes()) {
-            return Err(Refusal::Backend("it has not accepted the key of the WebSocket".to_owned()));
+            return Err(Refusal::Backend(Fault::Protocol.because("it has not accepted the key of the WebSocket")));
         }
         parts.status = StatusCode::OK;
         Ok(())

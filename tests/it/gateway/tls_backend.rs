@@ -12,7 +12,7 @@ use rustls::sign::CertifiedKey;
 use rustls::{RootCertStore, ServerConfig};
 
 use super::http_backend::{HttpBackend, mk_server_tls, mk_tls, route_to, text};
-use test_kit::gateway::{GatewayWorld, SOON, collect, get, mk_backend};
+use test_kit::gateway::{ANY, GatewayWorld, SOON, collect, get, mk_backend};
 use test_kit::issue::{Ca, Leaf};
 use test_kit::wait_until;
 
@@ -56,16 +56,66 @@ async fn the_backend_chooses_the_version_of_http() {
 #[tokio::test]
 async fn a_backend_with_another_certificate_gets_no_request() {
     let world = GatewayWorld::start(Vec::new()).await;
-    let [ca, other] = ["backends", "others"].map(|name| Ca::new(name, world.clock.now()));
-    let address = start(&ca, &world, &[]).await;
-    for (tls, expected) in [
-        (mk_tls(&ca, "other.svc"), (502, "backend".to_owned())),
-        (mk_tls(&other, "receive.svc"), (502, "backend".to_owned())),
-        (BackendTls { anchors: BackendAnchors::default(), ..mk_tls(&ca, "receive.svc") }, (502, "backend".to_owned())),
+    let now = world.clock.now();
+    let [ca, other] = ["backends", "others"].map(|name| Ca::new(name, now));
+    let old = Ca::new("backends", now.minus(Duration::from_secs(30 * 86_400)));
+    let [good, expired] = [(&ca, now), (&old, now.minus(Duration::from_secs(30 * 86_400)))].map(|(ca, from)| {
+        let Leaf { certificate, key, .. } = ca.server(&["receive.svc"], &[], from);
+        let builder = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()));
+        let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        builder.with_single_cert(vec![certificate], key).unwrap()
+    });
+    let for_servers = HttpBackend::start_with(Some(good), async |_| text("x")).await;
+    let expired = HttpBackend::start_with(Some(expired), async |_| text("x")).await;
+    let no_anchors = BackendTls { anchors: BackendAnchors::default(), ..mk_tls(&ca, "receive.svc") };
+    for (backend_at, tls, why) in [
+        (&for_servers, mk_tls(&ca, "other.svc"), "the backend's certificate is for another name"),
+        (&for_servers, mk_tls(&other, "receive.svc"), UNKNOWN),
+        (&for_servers, no_anchors, UNKNOWN),
+        (&expired, mk_tls(&old, "receive.svc"), "the backend's certificate has expired"),
     ] {
-        world.set_routes(vec![route_to(backend(&address, Protocol::Https, tls))]);
-        let answer = world.connect(&world.agent()).await.send(get("/x")).await.unwrap();
-        assert_eq!(collect(answer).await.problem(), expected);
+        assert_eq!(failure(&world, backend(backend_at, Protocol::Https, tls)).await, why);
+    }
+}
+
+const UNKNOWN: &str = "the backend's certificate is of another CA than the AddOnRoute's";
+
+/// What the caller gets to know of a failed backend.
+async fn failure(world: &GatewayWorld, backend: Backend) -> String {
+    world.set_routes(vec![route_to(backend)]);
+    let answer = world.connect(&world.agent()).await.get("/x").await;
+    assert_eq!(answer.problem(), (502, "backend".to_owned()));
+    let problem: serde_json::Value = serde_json::from_str(&answer.body).unwrap();
+    problem["detail"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_caller_learns_which_kind_of_failure_it_was() {
+    let world = GatewayWorld::start(Vec::new()).await;
+    let [ca, clients] = ["backends", "clients"].map(|name| Ca::new(name, world.clock.now()));
+    let (tls, h2, https) = (start(&ca, &world, &[]).await, start(&ca, &world, &["h2"]).await, Protocol::Https);
+    let plain = HttpBackend::start(async |_| text("x")).await;
+    let [demanding, demanding_h2] =
+        [start_demanding(&ca, &clients, &world, "http/1.1").await, start_demanding(&ca, &clients, &world, "h2").await];
+    let nowhere = std::net::TcpListener::bind(ANY).unwrap().local_addr().unwrap(); // closed again
+    let with_tls = |at: &HttpBackend, protocol| backend(at, protocol, mk_tls(&ca, "receive.svc"));
+    let without = |address, protocol| mk_backend(address, protocol);
+    let refused = "the backend refused the gateway by a TLS alert";
+    let another_protocol = "the backend does not speak the protocol of the AddOnRoute";
+    let http1_only = super::backend::start_garbage("HTTP/1.1 400 Bad Request\r\n\r\n").await;
+    let closes = super::faults::start_http1(super::frames::Act::Close(Vec::new())).await;
+    for (backend, why) in [
+        (without(nowhere, Protocol::Http), "the backend could not be reached"),
+        (with_tls(&plain, https), "the backend does not speak TLS"),
+        (with_tls(&demanding, https), refused),
+        (with_tls(&demanding_h2, https), refused),
+        (with_tls(&tls, Protocol::H2), another_protocol),
+        (with_tls(&h2, Protocol::Wss), another_protocol),
+        (without(tls.address, Protocol::Http), another_protocol),
+        (without(http1_only, Protocol::H2c), another_protocol),
+        (without(closes, Protocol::Http), "the backend ended the connection or stream without a response"),
+    ] {
+        assert_eq!(failure(&world, backend.clone()).await, why, "{backend:?}");
     }
 }
 

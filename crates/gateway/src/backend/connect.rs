@@ -1,7 +1,6 @@
 //! Connects to backends. A connection that has reached the hub itself or its namespace is closed before anything is
 //! sent on it.
 
-use std::error::Error;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
@@ -13,6 +12,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
 use super::backend_tls::BackendConnector;
+use super::fault::{Failure, Fault};
 use crate::listener;
 use crate::tls::H2;
 use addon_signer_core::gateway::backend;
@@ -41,9 +41,6 @@ pub(super) struct Connected {
     pub(super) is_h2: bool,
 }
 
-/// Why there is no connection.
-type NotConnected = Box<dyn Error + Send + Sync>;
-
 /// Opens connections, and checks the addresses that they have reached.
 pub(super) struct Connector {
     pub(super) protected: watch::Receiver<ProtectedAddresses>,
@@ -59,16 +56,18 @@ impl Connector {
         tls: Option<&BackendConnector>,
         addresses: impl ExactSizeIterator<Item = SocketAddr>,
         within: Duration,
-    ) -> Result<Connected, NotConnected> {
+    ) -> Result<Connected, Failure> {
         let end = Instant::now() + within;
-        let mut failed = NotConnected::from("it has no address");
+        let mut failed = Fault::Unreachable.because("it has no address");
         let mut left = u32::try_from(addresses.len()).unwrap_or(u32::MAX);
         for address in addresses {
             let share = end.saturating_duration_since(Instant::now()) / left.max(1);
             match timeout(share, self.connect_to(address, backend, tls)).await {
                 Ok(Ok(connected)) => return Ok(connected),
                 Ok(Err(error)) => failed = error,
-                Err(_) => failed = format!("{address} did not accept the connection in time").into(),
+                Err(_) => {
+                    failed = Fault::Unreachable.because(format!("{address} did not accept the connection in time"));
+                }
             }
             left -= 1;
         }
@@ -80,7 +79,7 @@ impl Connector {
         address: SocketAddr,
         backend: &Backend,
         tls: Option<&BackendConnector>,
-    ) -> Result<Connected, NotConnected> {
+    ) -> Result<Connected, Failure> {
         if !backend.is_by_address {
             backend::check(address.ip())?;
         }
@@ -103,7 +102,7 @@ impl Connector {
     }
 }
 
-fn speaks_h2(io: &Io, protocol: Protocol) -> Result<bool, NotConnected> {
+fn speaks_h2(io: &Io, protocol: Protocol) -> Result<bool, Failure> {
     let negotiated = match io {
         Either::Left(_) => false,
         Either::Right(tls) => tls.get_ref().1.alpn_protocol() == Some(H2),
@@ -113,12 +112,12 @@ fn speaks_h2(io: &Io, protocol: Protocol) -> Result<bool, NotConnected> {
         Protocol::H2c => Ok(true),
         Protocol::Https => Ok(negotiated),
         Protocol::H2 if negotiated => Ok(true),
-        Protocol::H2 => Err("it did not choose HTTP/2 (ALPN h2)".into()),
+        Protocol::H2 => Err(Fault::Protocol.because("it did not choose HTTP/2 (ALPN h2)")),
     }
 }
 
 /// An administrator who names a loopback address allows it. Other addresses of the hub and its namespace stay refused.
-fn check(tcp: &TcpStream, is_by_address: bool, protected: &ProtectedAddresses) -> Result<(), NotConnected> {
+fn check(tcp: &TcpStream, is_by_address: bool, protected: &ProtectedAddresses) -> Result<(), Failure> {
     let reached = tcp.peer_addr()?.ip();
     if is_by_address && reached.to_canonical().is_loopback() {
         return Ok(());

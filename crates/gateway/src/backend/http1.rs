@@ -112,7 +112,7 @@ impl Drop for Http1 {
 
 fn failure(mut error: TrySendError<Request<Upload>>) -> BackendFailure {
     let unsent = error.take_message().map(Box::new);
-    BackendFailure::new(&error.into_error(), unsent)
+    BackendFailure::new(error.into_error(), unsent)
 }
 
 /// The body of a response. Reading it polls the connection, so the rest of an upload pauses while the client takes

@@ -104,13 +104,13 @@ impl Http2 {
         pool: &Pool,
     ) -> Result<Response<Http2Body>, BackendFailure> {
         let Self { mut sender, requests, .. } = self;
-        let unsent = |error: h2::Error, request| BackendFailure::new(&error, Some(Box::new(request)));
+        let unsent = |error: h2::Error, request| BackendFailure::new(error, Some(Box::new(request)));
         if let Err(error) = std::future::poll_fn(|cx| sender.poll_ready(cx)).await {
             return Err(unsent(error, request));
         }
         let (head, is_end) = match head_of(&request, pool) {
             Ok(head) => (head, request.body().is_end_stream()),
-            Err(error) => return Err(BackendFailure::new(&error, None)),
+            Err(error) => return Err(BackendFailure::new(error, None)),
         };
         let (response, stream) = match sender.send_request(head, is_end) {
             Ok(sent) => sent,
@@ -122,7 +122,12 @@ impl Http2 {
         exchange.answer(requests).await.map_err(|(error, body)| {
             // The backend has processed nothing of the request (RFC 9113 section 8.7).
             let unsent = error.is_unprocessed().then(|| body.map(|body| Box::new(Request::from_parts(parts, body))));
-            BackendFailure { reset: error.reset(), ..BackendFailure::new(&error, unsent.flatten()) }
+            let reset = error.reset();
+            let failure = match error {
+                StreamError::Backend(error) => BackendFailure::new(error, unsent.flatten()),
+                StreamError::Upload(error) => BackendFailure::new(error, None),
+            };
+            BackendFailure { reset, ..failure }
         })
     }
 }

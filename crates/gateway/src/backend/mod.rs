@@ -3,7 +3,6 @@
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -22,12 +21,14 @@ use addon_signer_platform::clock::Clock;
 mod backend_tls;
 mod body;
 mod connect;
+mod fault;
 mod http1;
 mod http2;
 mod pool;
 
 pub(super) use body::BackendBody;
 pub(super) use connect::Io;
+pub(super) use fault::{Failure, Fault};
 pub(super) use pool::{ConnectionNeed, Pool};
 
 use backend_tls::{BackendTlsConfig, ShownCertificate};
@@ -142,7 +143,7 @@ impl Silence {
 
 /// Why a backend did not answer.
 pub(super) struct BackendFailure {
-    pub(super) cause: String,
+    pub(super) failure: Failure,
     /// With which code the backend reset the stream, if it did.
     pub(super) reset: Option<Reason>,
     /// The request, if the backend has processed nothing of it.
@@ -150,9 +151,7 @@ pub(super) struct BackendFailure {
 }
 
 impl BackendFailure {
-    fn new(error: &(dyn Error + 'static), unsent: Option<Box<Request<Upload>>>) -> Self {
-        let causes = std::iter::successors(error.source(), |cause| (**cause).source());
-        let cause = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
-        Self { cause, reset: None, unsent }
+    fn new(error: impl Into<Failure>, unsent: Option<Box<Request<Upload>>>) -> Self {
+        Self { failure: error.into(), reset: None, unsent }
     }
 }

@@ -17,7 +17,7 @@ use super::body::BackendBody;
 use super::connect::{Connected, Connector};
 use super::http1::Http1;
 use super::http2::Http2;
-use super::{BackendFailure, Silence};
+use super::{BackendFailure, Failure, Fault, Silence};
 use crate::Limits;
 use crate::upload::Upload;
 use addon_signer_core::gateway::route::{Backend, Protocol};
@@ -125,13 +125,13 @@ impl Pool {
         addresses: &[SocketAddr],
         wanted: ConnectionNeed,
         within: Duration,
-    ) -> Result<PooledConnection, String> {
+    ) -> Result<PooledConnection, Failure> {
         if let Some(known) = self.known(cluster, addresses, wanted) {
             return Ok(known);
         }
         match timeout(within, self.open(cluster, addresses, wanted, within)).await {
             Ok(opened) => opened,
-            Err(_) => Err(format!("no connection within {within:?}")),
+            Err(_) => Err(Fault::Unreachable.because(format!("no connection within {within:?}"))),
         }
     }
 
@@ -141,7 +141,7 @@ impl Pool {
         addresses: &[SocketAddr],
         wanted: ConnectionNeed,
         within: Duration,
-    ) -> Result<PooledConnection, String> {
+    ) -> Result<PooledConnection, Failure> {
         // The first request of a burst opens a connection, and the others wait to share it. Otherwise each would open
         // one.
         let opening = self.opening(cluster, wanted);
@@ -151,22 +151,21 @@ impl Pool {
                 return Ok(known);
             }
             if self.connections.lock().clusters.get(cluster).is_some_and(|of| of.shared.len() >= MOST_SHARED) {
-                return Err("the backend accepts too few requests at a time".to_owned());
+                return Err(Fault::Other.because("the backend accepts too few requests at a time"));
             }
         }
         let shown = self.shown(); // the handshake may show a newer one; then the connection is used for less long
         let tls = self.tls.as_ref().map(|tls| tls.connector(wanted == ConnectionNeed::Upgrade));
         let connecting = self.connector.connect(&self.backend, tls, self.in_turn(addresses), within);
-        let Connected { io, address, is_h2 } = connecting.await.map_err(|error| error.to_string())?;
+        let Connected { io, address, is_h2 } = connecting.await?;
         if !is_h2 {
             if wanted != ConnectionNeed::Upgrade {
                 self.connections.lock().is_http1 = true;
             }
-            let http1 =
-                Http1::new(io, address, shown, self.limits.call_buffer).await.map_err(|error| error.to_string())?;
+            let http1 = Http1::new(io, address, shown, self.limits.call_buffer).await?;
             return Ok(PooledConnection::One(http1, wanted != ConnectionNeed::Own));
         }
-        let mut http2 = Http2::new(io, address, shown, &self.limits).await.map_err(|error| error.to_string())?;
+        let mut http2 = Http2::new(io, address, shown, &self.limits).await?;
         let taken = PooledConnection::Two(http2.take());
         let mut connections = self.connections.lock();
         connections.is_http1 = false;
