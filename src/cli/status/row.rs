@@ -57,8 +57,7 @@ pub(in crate::cli) enum TrustBy {
     Agent,
     /// No ManifestWork, although the AddOnSigner leaves it to them. Only addon-signer-agent gets it by itself.
     Nothing,
-    /// Something else, or that is not known: the AddOnSigner says `trust.manifestWork: Never`, no hub has reported on
-    /// it, or the addon has no place for the ConfigMap.
+    /// Another way, or unknown: the AddOnSigner says so, no hub has reported, or the ConfigMap has no place.
     #[default]
     Other,
 }
@@ -335,8 +334,7 @@ mod tests {
     fn the_hubs_report_answers_where_the_ledger_does_not() {
         let waits = || Some(Said::Waits { is_revoked: false, waits_for: "y".to_owned() });
         let revoked = || Some(Said::Waits { is_revoked: true, waits_for: "z".to_owned() });
-        let issued = || held(None).flatten().map(Said::Issued);
-        let none = Some(None);
+        let (issued, none) = (|| held(None).flatten().map(Said::Issued), Some(None));
         for (certificate, said, state, waits_for) in [
             (None, None, AgentState::Unknown, None),
             (None, waits(), AgentState::NoCertificate, Some("y")),

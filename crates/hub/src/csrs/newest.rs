@@ -6,7 +6,7 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use kube::ResourceExt;
 
 use crate::csrs::action::{self, WAITS, csr_user};
-use crate::csrs::answerers::{Answerer, Answerers};
+use crate::csrs::answerers::Answerers;
 use addon_signer_core::certification::OpenCsr;
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
 use addon_signer_core::names::LABEL_ADDON_NAME;
@@ -219,6 +219,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::csrs::answerers::Answerer;
     use addon_signer_core::names::{ANNOTATION_CSR_USER, LABEL_CLUSTER_NAME};
 
     const GRPC_SERVER: &str = "system:serviceaccount:open-cluster-management-hub:grpc-server-sa";
