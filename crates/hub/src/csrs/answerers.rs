@@ -66,7 +66,7 @@ mod tests {
         let by_name = names.map(|name| (name.to_owned(), Answerer::default())).into();
         let all = Answerers { by_name, of_others: None };
         assert_eq!(all.nearest("example.com/telemtery").as_deref(), Some("example.com/telemetry"));
-        assert_eq!(all.nearest("example.com/log").as_deref(), Some("example.org/logs"));
+        assert_eq!(all.nearest("example.org/log").as_deref(), Some("example.org/logs"));
         assert_eq!(all.nearest("logs"), None, "it may mean any of them");
         assert_eq!((all.get("logs"), Answerers::default().nearest("logs")), (None, None));
     }

@@ -295,7 +295,8 @@ mod tests {
         newest.remove(&refused, None);
         newest.begin_list();
         newest.complete_list();
-        assert_eq!(open(&newest, None), Some(expected));
+        assert_eq!(open(&newest, Some(&Answerer::default())), Some(expected));
+        assert_eq!(open(&newest, None), None, "another program refused it");
         newest.note(&mk_csr("c1", 3, None), None);
         let (name, signer_name) = ("r3".to_owned(), "a.b/c".to_owned());
         let nobody = OpenCsr::NoSuchSigner { name, signer_name, nearest: None };
