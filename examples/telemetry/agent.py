@@ -26,6 +26,7 @@ def reload(context, known):
         if found == known:
             return context, known
         fresh = ssl.create_default_context(cafile=anchors)
+        fresh.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # an anchor may be below a company's root
         fresh.load_cert_chain(certificate, key)
     except OSError:  # ssl.SSLError is one
         # The files were swapped between two reads, so key and certificate do not fit. The old ones are still good; the

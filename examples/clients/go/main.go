@@ -43,7 +43,8 @@ func (c *credentials) refresh() error {
 	if c.client != nil {
 		c.client.CloseIdleConnections()
 	}
-	c.known, c.client = found, &http.Client{Transport: transport, Timeout: 30 * time.Second}
+	last := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	c.known, c.client = found, &http.Client{Transport: transport, Timeout: 30 * time.Second, CheckRedirect: last}
 	fmt.Println("read the certificate and the trust bundle")
 	return nil
 }
@@ -60,7 +61,7 @@ func send(client *http.Client, method, url, data string) error {
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, 65536))
-	if response.StatusCode >= 400 {
+	if response.StatusCode >= 300 { // a redirect could send the body elsewhere, so none is followed
 		return fmt.Errorf("%d %s", response.StatusCode, body)
 	}
 	fmt.Println(response.StatusCode, strings.TrimSpace(string(body)))
