@@ -255,9 +255,11 @@ impl LineageReconciler {
         }
         let actor = self.unrecorded.by.clone();
         let exception = match self.lineage.names.kind {
-            LineageKind::Gateway(_) => {
-                self.links.objects.of(&self.lineage.names, None).and_then(|seen| seen.asked().exception)
-            }
+            LineageKind::Gateway(_) => match self.links.objects.of(&self.lineage.names, None) {
+                Some(seen) => seen.asked().exception,
+                // The watch has not listed it yet: the ledger would never say who waived what.
+                None => self.links.store.asked(&self.lineage.names).await?.exception,
+            },
             LineageKind::Agents => None,
         };
         let actor_name = actor.as_deref().unwrap_or_default();
