@@ -157,6 +157,9 @@ async fn unreachable_backend_is_reported_with_remedy() {
         "BAD  AddOnRoute observability/receive: receive:80 has no ready endpoint: its requests are answered with 503\n",
     )
     .await;
+    let installation = check(&hub, home.path(), &["--installation"]).await;
+    let line = "?    AddOnRoute observability/receive: receive:80 has no ready endpoint: ";
+    assert!(installation.stdout.contains(line), "its owner's fault: {}", installation.stdout);
     let namespaces: Api<Namespace> = Api::all(admin.clone());
     let label = Patch::Merge(json!({ "metadata": { "labels": { "addon-signer.io/upstream": "true" } } }));
     namespaces.patch("observability", &PatchParams::default(), &label).await.unwrap();

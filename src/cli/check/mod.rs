@@ -29,8 +29,8 @@ pub struct CheckArgs {
     /// The gateway's address as agents use it, https://HOST[:PORT]; may be repeated.
     #[arg(long, value_name = "URL", value_delimiter = ',')]
     gateway: Vec<GatewayAddress>,
-    /// Fail only if the installation is bad: of agents without a certificate or the trust bundle it only says so. `helm
-    /// test` sets this flag.
+    /// Fail only if the installation is bad: of agents without a certificate or the trust bundle, and of AddOnRoutes,
+    /// it only says so. `helm test` sets this flag.
     #[arg(long)]
     installation: bool,
     /// The output format.
@@ -96,14 +96,15 @@ struct Inspection {
     client: Client,
     namespace: String,
     now: Timestamp,
-    /// Whether what agents lack is not bad.
-    spares_agents: bool,
+    /// Whether what agents and AddOnRoutes lack is not bad.
+    spares_others: bool,
 }
 
 impl Inspection {
-    /// The verdict on what agents lack.
-    fn on_agents(&self, verdict: Verdict) -> Verdict {
-        if verdict == Verdict::Bad && self.spares_agents { Verdict::Unknown } else { verdict }
+    /// The finding, about agents or AddOnRoutes.
+    fn of_others(&self, found: Finding) -> Finding {
+        let is_spared = found.verdict == Verdict::Bad && self.spares_others;
+        if is_spared { Finding { verdict: Verdict::Unknown, ..found } } else { found }
     }
 }
 
@@ -116,7 +117,7 @@ pub async fn run(args: CheckArgs) -> anyhow::Result<()> {
     let client = kubernetes::client(&args.source.access).await?;
     // The API server's clock wrote the times of the objects.
     let now = CommandUser::ask(&client).await.now.unwrap_or_else(|| Clock::default().now());
-    let inspection = Inspection { client, namespace: args.namespace, now, spares_agents: args.installation };
+    let inspection = Inspection { client, namespace: args.namespace, now, spares_others: args.installation };
     let mut findings = Vec::new();
     let mut say = |found: Vec<Finding>| {
         if args.output == Format::Table {
@@ -128,7 +129,7 @@ pub async fn run(args: CheckArgs) -> anyhow::Result<()> {
     say(inspection.namespace_label().await);
     say(inspection.lease().await);
     say(inspection.signers().await);
-    say(inspection.routes().await);
+    say(inspection.routes().await.into_iter().map(|found| inspection.of_others(found)).collect());
     say(inspection.gateway_lineages().await);
     say(inspection.trust_bundle().await);
     say(inspection.anchors().await);

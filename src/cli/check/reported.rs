@@ -100,8 +100,7 @@ impl Inspection {
 
     fn judged(&self, about: &str, condition: &Condition) -> Option<Finding> {
         let found = judged(about, condition, self.now)?;
-        let is_of_agents = condition.reason == DISTRIBUTING;
-        Some(Finding { verdict: if is_of_agents { self.on_agents(found.verdict) } else { found.verdict }, ..found })
+        Some(if condition.reason == DISTRIBUTING { self.of_others(found) } else { found })
     }
 
     /// The APIService of the inventory, if it is installed.
@@ -186,9 +185,7 @@ impl Inspection {
         match gather(&self.client, ledger, &self.namespace, &Selection::default()).await {
             Ok(gathered) => {
                 let notes = gathered.notes().map(|note| Finding::new(Verdict::Unknown, ABOUT, note));
-                let found = finding(&gathered);
-                let found = Finding { verdict: self.on_agents(found.verdict), ..found };
-                [found].into_iter().chain(notes).collect()
+                [self.of_others(finding(&gathered))].into_iter().chain(notes).collect()
             }
             Err(error) => vec![Finding::new(Verdict::Unknown, ABOUT, explain(error.as_ref()))],
         }
