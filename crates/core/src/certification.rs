@@ -70,7 +70,9 @@ pub struct AgentFacts<'f> {
 pub enum Certification {
     /// Gateways accept its newest certificate.
     Issued {
-        /// The end of that certificate.
+        /// The beginning of that certificate: a revocation may be later than this report.
+        from: Timestamp,
+        /// Its end.
         until: Timestamp,
         /// The authority that signed it.
         authority: AuthorityId,
@@ -110,7 +112,8 @@ impl Certification {
                     Some(OpenCsr::Refused { name, why }) => Some(format!("{name}: {why}")),
                     _ => None,
                 };
-                Self::Issued { until: newest.not_after, authority: newest.authority.clone(), refused }
+                let (from, until) = (newest.not_before, newest.not_after);
+                Self::Issued { from, until, authority: newest.authority.clone(), refused }
             }
             // A CSR for another program's signer does not end the revocation.
             (_, Some(open)) if !(is_early && matches!(open, OpenCsr::NoSuchSigner { .. })) => {
@@ -179,8 +182,8 @@ impl Certification {
     /// The message of the condition.
     pub fn message(&self) -> String {
         match self {
-            Self::Issued { until, authority, refused } => {
-                let issued = format!("{VALID_UNTIL}{until}{SIGNED_BY}{authority}.");
+            Self::Issued { from, until, authority, refused } => {
+                let issued = format!("{VALID_FROM}{from}{UNTIL}{until}{SIGNED_BY}{authority}.");
                 match refused {
                     Some(refused) => format!("{issued} Its last CSR was refused: {refused}"),
                     None => issued,
@@ -191,14 +194,17 @@ impl Certification {
     }
 }
 
-const VALID_UNTIL: &str = "The certificate is valid until ";
+const VALID_FROM: &str = "The certificate is valid from ";
+const UNTIL: &str = " until ";
 const SIGNED_BY: &str = ", signed by the authority ";
 
-/// The end and the authority of the certificate that a condition's message is about; `None` if it is about none.
-pub fn read_issued(message: &str) -> Option<(Timestamp, AuthorityId)> {
-    let (until, rest) = message.strip_prefix(VALID_UNTIL)?.split_once(SIGNED_BY)?;
+/// The certificate that a condition's message is about; `None` if it is about none.
+pub fn read_issued(message: &str) -> Option<Newest> {
+    let (from, rest) = message.strip_prefix(VALID_FROM)?.split_once(UNTIL)?;
+    let (until, rest) = rest.split_once(SIGNED_BY)?;
     let (authority, _) = rest.split_once('.')?;
-    Some((Timestamp::from_display(until)?, authority.into()))
+    let (not_before, not_after) = (Timestamp::from_display(from)?, Timestamp::from_display(until)?);
+    Some(Newest { authority: authority.into(), not_before, not_after })
 }
 
 #[cfg(test)]
@@ -261,12 +267,12 @@ mod tests {
     #[test]
     fn a_message_about_a_certificate_can_be_read_again() {
         let newest = mk_newest();
-        let expected = Some((newest.not_after, newest.authority.clone()));
+        let expected = Some(newest.clone());
         for open in [None, Some(&mk_refused())] {
             let message = Certification::of(&mk_facts(Some(&newest), open), NOW).message();
             assert_eq!(read_issued(&message), expected, "{message}");
         }
         assert_eq!(read_issued(&Certification::NoCsr.message()), None);
-        assert_eq!(read_issued("The certificate is valid until noon, signed by the authority x."), None);
+        assert_eq!(read_issued("The certificate is valid from dawn until noon, signed by the authority x."), None);
     }
 }

@@ -225,13 +225,15 @@ async fn installed(
         let has_place = matches!(Placement::read(addon).place, Place::Namespace(_));
         // An unreadable revocation makes the addon ineligible.
         let revoked_before = ocm::revocation(addon).ok().flatten().map(|known| known.before);
+        let valid_from = ocm::created(addon).max(revoked_before).max(clusters.get(key.cluster.as_str()).copied());
+        let status = addon.data.get("status").unwrap_or(&Value::Null);
         let read = InstalledAddOn {
             not_eligible: not_eligible(addon, &key, clusters),
             unregistered: unregistered(addon, api, served),
-            valid_from: ocm::created(addon).max(revoked_before).max(clusters.get(key.cluster.as_str()).copied()),
+            valid_from,
             revoked_before,
             trust_by: served.trust_by(has_place),
-            said: Said::read(addon.data.get("status").unwrap_or(&Value::Null), now),
+            said: Said::read(status, now, [valid_from, revoked_before]),
         };
         addons.ours.insert(key, read);
     });

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use addon_signer_api::registrations::certificate_said;
-use addon_signer_core::certification::{Certification, OpenCsr, read_issued};
+use addon_signer_core::certification::{Certification, Newest, OpenCsr, read_issued};
 use addon_signer_core::conditions::CERTIFICATES_REVOKED;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::names::CONDITION_CERTIFICATE;
@@ -66,7 +66,6 @@ pub(in crate::cli) enum TrustBy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) valid_until: Timestamp,
-    /// The id of the authority that signed it.
     pub(super) authority: String,
     /// When it, or another valid one of the addon, was last used at the gateway.
     pub(super) last_seen: Option<Timestamp>,
@@ -87,8 +86,8 @@ pub(super) enum Said {
 }
 
 impl Said {
-    /// Reads the status of a ManagedClusterAddOn.
-    pub(super) fn read(status: &Value, now: Timestamp) -> Option<Self> {
+    /// Reads the status of a ManagedClusterAddOn. `since`: certificates that begin earlier are refused; are revoked.
+    pub(super) fn read(status: &Value, now: Timestamp, since: [Option<Timestamp>; 2]) -> Option<Self> {
         let (holds, reason, message) = certificate_said(status)?;
         if let Some(known) = [Certification::NoCsr, Certification::Revoked].iter().find(|it| it.message() == message) {
             return Some(Self::waits(known));
@@ -98,11 +97,12 @@ impl Said {
             let waits_for = format!("what its condition {CONDITION_CERTIFICATE} says: {message}");
             return Some(Self::Waits { is_revoked: reason == CERTIFICATES_REVOKED, waits_for });
         }
-        let (valid_until, authority) = read_issued(message)?;
-        Some(if valid_until > now {
-            Self::Issued(Held { valid_until, authority: authority.to_string(), last_seen: None })
-        } else {
-            Self::waits(&Certification::Expired(valid_until))
+        let Newest { not_before, not_after: valid_until, authority } = read_issued(message)?;
+        let [is_early, is_revoked] = since.map(|since| since.is_some_and(|since| not_before < since));
+        Some(match (is_early || is_revoked, valid_until > now) {
+            (true, _) => Self::waits(if is_revoked { &Certification::Revoked } else { &Certification::NoCsr }),
+            (_, true) => Self::Issued(Held { valid_until, authority: authority.to_string(), last_seen: None }),
+            (_, false) => Self::waits(&Certification::Expired(valid_until)),
         })
     }
 
@@ -135,7 +135,6 @@ pub(super) struct Facts {
     pub(super) said: Option<Said>,
     /// Whether a ManifestWork has brought the present trust bundle; `None` if none should.
     pub(super) trust: Option<bool>,
-    /// What brings it.
     pub(super) trust_by: TrustBy,
     /// Whether standalone gateways run: these report no uses.
     pub(super) has_gateways_apart: bool,
@@ -152,10 +151,8 @@ pub(in crate::cli) struct Row {
     pub(in crate::cli) registered: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) valid_until: Option<Timestamp>,
-    /// The id of the authority, as `ca status` shows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::cli) authority: Option<String>,
-    /// The authorities on whose certificates its agents depend, and whether that is certain.
     #[serde(skip)]
     pub(in crate::cli) depends_on: BTreeMap<String, bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -367,15 +364,18 @@ mod tests {
     fn a_report_is_read_with_its_end_and_cut() {
         let said = |value: &str, message: &str| {
             let condition = json!({ "type": CONDITION_CERTIFICATE, "status": value, "message": message });
-            Said::read(&json!({ "conditions": [condition] }), Timestamp::from_unix(100))
+            let since = [Some(Timestamp::from_unix(20)), Some(Timestamp::from_unix(10))];
+            Said::read(&json!({ "conditions": [condition] }), Timestamp::from_unix(100), since)
         };
-        let issued = |until| {
-            let authority = "a".into();
-            let until = Timestamp::from_unix(until);
-            said("True", &Certification::Issued { until, authority, refused: None }.message())
+        let issued = |from, until| {
+            let (from, until) = (Timestamp::from_unix(from), Timestamp::from_unix(until));
+            said("True", &Certification::Issued { from, until, authority: "a".into(), refused: None }.message())
         };
-        assert!(matches!(issued(101), Some(Said::Issued(_))));
-        let ended = issued(100);
+        for (from, revoked) in [(9, true), (10, false)] {
+            assert!(matches!(issued(from, 101), Some(Said::Waits { is_revoked, .. }) if is_revoked == revoked));
+        }
+        assert!(matches!(issued(20, 101), Some(Said::Issued(_))));
+        let ended = issued(20, 100);
         assert!(matches!(&ended, Some(Said::Waits { waits_for, .. }) if waits_for.contains("expired at")), "{ended:?}");
         assert_eq!(said("True", "what a cluster wrote"), None);
         let long = said("False", &"x".repeat(100_000));
