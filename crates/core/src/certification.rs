@@ -43,7 +43,7 @@ pub enum OpenCsr {
         name: String,
         /// `spec.signerName`.
         signer_name: String,
-        /// The signer name of an AddOnSigner that is most like it.
+        /// The signer name of an AddOnSigner that was probably meant.
         nearest: Option<String>,
     },
 }

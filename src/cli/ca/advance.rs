@@ -54,15 +54,12 @@ pub(super) async fn advance(args: AdvanceArgs) -> anyhow::Result<()> {
     };
     if name == LineageName::Gateway(GatewayCertificate::Serving) {
         let waiting = waiting_for(&before);
-        let remedy = match waiting.contains(NO_WORKS) {
-            true => {
-                "Agents get the anchor with their next certificates, or at once with trust.manifestWorks of the chart"
-            }
-            false if !args.except.is_empty() => "",
-            false => "`--except CLUSTER` goes on without a cluster, `--except all` without all that lack the anchor",
-        };
-        if !remedy.is_empty() {
-            return Err(Refused(format!("{} waits for {waiting}. {remedy}", next.id)).into());
+        let refused = |remedy| Err(Refused(format!("{} waits for {waiting}. {remedy}", next.id)).into());
+        if waiting.contains(NO_WORKS) {
+            return refused("Agents get the anchor with their next certificates, or at once with trust.manifestWorks");
+        }
+        if args.except.is_empty() {
+            return refused("`--except CLUSTER` goes on without a cluster, `--except all` without all that lack it");
         }
     }
     let without = match args.except.iter().any(|cluster| cluster.as_str() == ALL) {

@@ -335,9 +335,7 @@ impl Ca {
             tokio::time::sleep(POLL).await;
         }
     }
-}
 
-impl Ca {
     /// Says when no hub is leading, and when one is again.
     pub(super) async fn say_who_leads(&self, before: &mut Leader) {
         let now = leader(&self.client, &self.namespace).await;

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context;
-use kube::Client;
+use kube::{Api, Client};
 
-use crate::cli::status::Selection;
-use addon_signer_api::ocm;
+use addon_signer_api::ocm::{self, OcmObject};
 use addon_signer_core::identity::{AddOnKey, ClusterName};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_hub::registrations::registry::discover;
@@ -27,10 +26,13 @@ impl Revocations {
 
     /// Reads those on this cluster, or on all.
     pub(super) async fn read(client: &Client, cluster: Option<ClusterName>) -> anyhow::Result<Self> {
-        let selection = Selection { cluster, addon: None };
         let resource = discover(client).await?.resource();
+        let addons: Api<OcmObject> = match cluster {
+            Some(cluster) => Api::namespaced_with(client.clone(), cluster.as_str(), &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
         let mut all = BTreeMap::new();
-        let listed = listing::each(selection.objects(client, &resource), Selector::all(), |addon| {
+        let listed = listing::each(addons, Selector::all(), |addon| {
             let Some(AddOnKey { cluster, addon: name }) = ocm::addon_key(&addon.object) else { return };
             // One that cannot be read makes the addon ineligible, which is another state.
             let revocation = ocm::revocation(&addon.object).unwrap_or_default();

@@ -293,7 +293,7 @@ impl Selection {
     }
 
     /// The objects of this kind on the selected clusters: each cluster has a namespace of its name.
-    pub(in crate::cli) fn objects(&self, client: &Client, kind: &ApiResource) -> Api<OcmObject> {
+    pub(super) fn objects(&self, client: &Client, kind: &ApiResource) -> Api<OcmObject> {
         match &self.cluster {
             Some(cluster) => Api::namespaced_with(client.clone(), cluster.as_str(), kind),
             None => Api::all_with(client.clone(), kind),

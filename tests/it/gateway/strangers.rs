@@ -96,9 +96,10 @@ async fn a_client_that_is_still_sending_gets_the_alert() {
         let config = Arc::new(world.client_config(leaf));
         for _ in 0..50 {
             let mut tls = world.tls_shared(config.clone()).await.unwrap();
-            for _ in 0..5 {
+            tls.write_all(&[b'x'; 4000]).await.unwrap();
+            tls.get_ref().0.readable().await.unwrap(); // the alert has come, and the client has not looked yet
+            for _ in 0..4 {
                 tls.write_all(&[b'x'; 4000]).await.unwrap();
-                tokio::time::sleep(Duration::from_millis(2)).await;
             }
             let error = tls.read(&mut [0]).await.unwrap_err().downcast::<rustls::Error>().unwrap();
             assert_eq!(error, rustls::Error::AlertReceived(alert));
