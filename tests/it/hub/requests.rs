@@ -187,8 +187,7 @@ async fn over_its_rate_an_identity_waits_and_is_told() {
 
 #[tokio::test]
 async fn a_request_takes_one_certificate_of_its_identitys_rate() {
-    // One may be tried twice for a moment, by a version that the watch shows late.
-    let rate = Rate { burst: 9, interval: Duration::from_secs(3_600) };
+    let rate = Rate { burst: 8, interval: Duration::from_secs(3_600) };
     let (hub, admin, _running) = mk_ready_with(RunningHubOptions { rate, ..RunningHubOptions::default() }).await;
     // The watch shows each CSR again between its approval and its certificate: the hub must not sign it again then.
     let mut names = Vec::new();

@@ -325,6 +325,11 @@ impl Dispatcher {
                 self.queue.done(&name, None);
                 continue;
             };
+            // Asked here and not in the task, because a task may begin after the watch has shown the certificate.
+            if let Some(pause) = request.object.as_ref().and_then(|csr| served.signer.awaits_watch(csr)) {
+                self.queue.done(&name, Some(Instant::now() + pause));
+                continue;
+            }
             request.waits = false;
             request.in_work = true;
             request.missed = false;

@@ -217,10 +217,6 @@ impl Signer {
     /// [`SignerError`]; the next attempt continues what this one has begun.
     pub(crate) async fn work(&self, csr: &CertificateSigningRequest) -> Result<Outcome, SignerError> {
         let now = self.shared.links.clock.now();
-        if !action::is_issued(csr) && self.unconfirmed.was_published(csr, now) {
-            // The watch shows an object that is older than the hub's own write, so another write would conflict.
-            return Ok(Outcome::Later(WATCH_BEHIND));
-        }
         let config = self.config();
         let approves = config.as_ref().is_none_or(|config| config.approves);
         let mode = Mode { approves, retention: self.shared.retention };
@@ -238,6 +234,13 @@ impl Signer {
                 Err(NotLeading) => Ok(Outcome::Wait),
             },
         }
+    }
+
+    /// How long to wait because the hub has just published the certificate of this CSR: the watch shows an object that is
+    /// older than the hub's own write, so another write would conflict.
+    pub(crate) fn awaits_watch(&self, csr: &CertificateSigningRequest) -> Option<Duration> {
+        let now = self.shared.links.clock.now();
+        self.unconfirmed.was_published(csr, now).then_some(WATCH_BEHIND)
     }
 
     /// Performs an action that only the leader may perform.
