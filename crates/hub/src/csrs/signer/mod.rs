@@ -236,8 +236,8 @@ impl Signer {
         }
     }
 
-    /// How long to wait because the hub has just published the certificate of this CSR: the watch shows an object that is
-    /// older than the hub's own write, so another write would conflict.
+    /// How long to wait because the hub has just published the certificate of this CSR: the watch shows an object that
+    /// is older than the hub's own write, so another write would conflict.
     pub(crate) fn awaits_watch(&self, csr: &CertificateSigningRequest) -> Option<Duration> {
         let now = self.shared.links.clock.now();
         self.unconfirmed.was_published(csr, now).then_some(WATCH_BEHIND)
