@@ -8,7 +8,7 @@ use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::ca::bundle::Bundle;
 use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::gateway::attachment::Attachment;
-use addon_signer_core::gateway::authz::{Peer, claims, identify};
+use addon_signer_core::gateway::authz::{Peer, identify, unverified};
 use addon_signer_core::gateway::headers::IdentityHeaders;
 use addon_signer_core::gateway::route::{Clusters, Route, RouteLimits, RouteName, RouteTable};
 use addon_signer_core::identity::{Convention, PeerIdentity};
@@ -67,7 +67,7 @@ impl Gateway {
 
     /// Whether the gateway reads an identity from the certificate. If it does, checks that the signer serves the addon.
     pub fn show(&self, leaf: &CertificateDer<'_>) -> bool {
-        let _ = claims(leaf); // of any certificate that a stranger shows
+        let _ = unverified(leaf); // of any certificate that a stranger shows
         let Ok(peer) = identify(&self.trust, leaf, NOW) else { return false };
         let convention = Convention::default();
         assert!(peer.signer.addons.contains(&peer.identity.addon));

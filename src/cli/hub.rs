@@ -353,13 +353,13 @@ mod tests {
         assert_eq!(trusted(ServingTrust::Root, Some(good.path())).unwrap(), Trusted::Root(Some(roots)));
         assert_eq!(trusted(ServingTrust::Root, None).unwrap(), Trusted::Root(None));
         assert_eq!(trusted(ServingTrust::Authority, None).unwrap(), Trusted::Authority);
-        let said = |trust, file: &Path| format!("{:#}", trusted(trust, Some(file)).unwrap_err());
-        assert_eq!(said(ServingTrust::Authority, good.path()), "--serving-roots needs --serving-trust Root");
+        let message = |trust, file: &Path| format!("{:#}", trusted(trust, Some(file)).unwrap_err());
+        assert_eq!(message(ServingTrust::Authority, good.path()), "--serving-roots needs --serving-trust Root");
         let expected = format!(
             "--serving-roots {}: it has no certificate in PEM (-----BEGIN CERTIFICATE-----)",
             empty.path().display()
         );
-        assert_eq!(said(ServingTrust::Root, empty.path()), expected);
-        assert!(said(ServingTrust::Root, Path::new("/nowhere")).contains("--serving-roots /nowhere: No such file"));
+        assert_eq!(message(ServingTrust::Root, empty.path()), expected);
+        assert!(message(ServingTrust::Root, Path::new("/nowhere")).contains("--serving-roots /nowhere: No such file"));
     }
 }

@@ -54,7 +54,7 @@ const CLUSTERS: [&str; 3] = ["cluster1", "cluster2", "cluster3"];
 const NAMESPACE: &str = "addon-signer";
 const ROUTE: &str = "/api/v1/receive";
 /// Timeout of a step. On a healthy machine, every step is shorter.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// How long requests are sent before and after each change.
 const FLOW: Duration = Duration::from_millis(1_500);
 const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -104,10 +104,10 @@ pub(super) async fn run(args: &DemoArgs, directory: &Path) -> anyhow::Result<()>
     }
     stage.stop.cancel();
     // Only the hub's task obeys `stop`: it drains, and writes the counts of its audit log.
-    match tokio::time::timeout(PATIENCE, stage.tasks.join_next()).await {
+    match tokio::time::timeout(TIMEOUT, stage.tasks.join_next()).await {
         Ok(Some(ended)) => result.and(ended.context("a task failed")?),
         Ok(None) => result,
-        Err(_) => result.and(Err(anyhow::anyhow!("the hub did not stop within {PATIENCE:?}"))),
+        Err(_) => result.and(Err(anyhow::anyhow!("the hub did not stop within {TIMEOUT:?}"))),
     }
 }
 
@@ -349,12 +349,12 @@ async fn client(kubeconfig: Kubeconfig) -> anyhow::Result<Client> {
 }
 
 async fn wait<T>(what: &str, mut probe: impl AsyncFnMut() -> anyhow::Result<Option<T>>) -> anyhow::Result<T> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(value) = probe().await? {
             return Ok(value);
         }
-        ensure!(Instant::now() < deadline, "timed out after {} s waiting for {what}", PATIENCE.as_secs());
+        ensure!(Instant::now() < deadline, "timed out after {} s waiting for {what}", TIMEOUT.as_secs());
         tokio::time::sleep(Duration::from_millis(25)).await;
     }
 }

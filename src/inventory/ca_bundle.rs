@@ -31,7 +31,7 @@ pub(super) async fn keep(
     registered: watch::Sender<Option<Bundle>>,
 ) {
     let services: Api<APIService> = Api::all(client);
-    let mut said = String::new();
+    let mut logged = String::new();
     loop {
         let wanted = trust.borrow_and_update().serving_anchors.clone();
         let problem = match wanted {
@@ -44,13 +44,13 @@ pub(super) async fn keep(
                 Err(error) => explain(&error),
             },
         };
-        if problem != said && !problem.is_empty() {
+        if problem != logged && !problem.is_empty() {
             tracing::warn!(
                 error = problem,
                 "Could not keep the CA of the APIService {API_SERVICE} up to date; is inventory.enabled in the values?"
             );
         }
-        said = problem;
+        logged = problem;
         tokio::select! {
             changed = trust.changed() => if changed.is_err() { return },
             () = tokio::time::sleep(POLL) => {}

@@ -53,7 +53,7 @@ impl InventoryHandler {
     fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), NoHandshake> {
         let configured = self.configured.borrow();
         let configured = configured.as_ref().ok_or(NoHandshake::NotConfigured)?;
-        configured.check(chain).map_err(|error| NoHandshake::Tls { error, claims: String::new() })
+        configured.check(chain).map_err(|error| NoHandshake::Tls { error, unverified: String::new() })
     }
 }
 

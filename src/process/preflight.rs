@@ -323,8 +323,8 @@ mod tests {
         let mut asking = pin!(preflight(&client, PLACE, Rights::Signer, &waits, pulses.start("start")));
         assert!(tokio::time::timeout(2 * HANGS_AFTER, &mut asking).await.is_err());
         assert!(pulses.silent(2 * LONGEST).is_empty());
-        let said = waits.borrow().clone().unwrap();
-        assert!(said.starts_with("the credential for the API server cannot be used"), "{said}");
+        let sentence = waits.borrow().clone().unwrap();
+        assert!(sentence.starts_with("the credential for the API server cannot be used"), "{sentence}");
     }
 
     /// A role of an earlier version may list pods, but not get them.
@@ -345,9 +345,12 @@ mod tests {
             Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap())
         });
         let asked = ask(&Client::new(service, "default"), PLACE, Rights::Signer).await;
-        let Err(Obstacle::Lasting(said)) = asked else { panic!("it starts, or tries again") };
-        let said = said.to_string();
-        assert!(said.starts_with("hub cannot get pods in the namespace addon-signer; the chart's role"), "{said}");
+        let Err(Obstacle::Lasting(sentence)) = asked else { panic!("it starts, or tries again") };
+        let sentence = sentence.to_string();
+        assert!(
+            sentence.starts_with("hub cannot get pods in the namespace addon-signer; the chart's role"),
+            "{sentence}"
+        );
     }
 
     #[tokio::test]

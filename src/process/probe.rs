@@ -216,7 +216,7 @@ impl Probe {
             }
         }
         if let Some(SignerProbe { ledger, location, .. }) = &self.signer {
-            self.metrics.hub.ledger.look(&ledger.borrow(), location);
+            self.metrics.hub.ledger.observe(&ledger.borrow(), location);
         }
         self.metrics.registry_age.set(i64::try_from(self.age.age().as_secs()).unwrap_or(i64::MAX));
         match self.metrics.all.render() {

@@ -40,9 +40,9 @@ fn promtool_sees_each_alert_fire_when_it_should_and_not_before() {
     for arguments in [["check", "rules", ALERTS], ["test", "rules", TESTS]] {
         let output = Command::new("promtool").args(arguments).current_dir(checkout()).output();
         let Some(output) = found(Needed::Prometheus, output.ok()) else { return };
-        let said = [output.stdout, output.stderr].concat();
-        let said = String::from_utf8_lossy(&said);
-        assert!(output.status.success(), "promtool {arguments:?}: {said}");
+        let message = [output.stdout, output.stderr].concat();
+        let message = String::from_utf8_lossy(&message);
+        assert!(output.status.success(), "promtool {arguments:?}: {message}");
     }
 }
 

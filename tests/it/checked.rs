@@ -18,7 +18,7 @@ use crate::cli::{Output, run, write};
 use crate::whole::{Whole, mk_whole, prepare, serving_anchors};
 use test_kit::deploy::{apply, part};
 use test_kit::hub::{
-    PATIENCE, RunningHub, RunningHubOptions, apply_route, change_signer, condition, deploy, wait_csr, wait_ready,
+    RunningHub, RunningHubOptions, TIMEOUT, apply_route, change_signer, condition, deploy, wait_csr, wait_ready,
 };
 use test_kit::objects::{bind_policy, create_namespace, create_service, policy_bindings};
 use test_kit::request::mk_csr;
@@ -35,14 +35,14 @@ async fn a_sound_installation_is_good_line_by_line() {
     wait_ready(&admin, "telemetry", "True").await;
     serving_anchors(&admin).await;
     let routes: Api<AddOnRoute> = Api::namespaced(admin.clone(), "default");
-    wait_until(PATIENCE, "the route to be in effect", async || {
+    wait_until(TIMEOUT, "the route to be in effect", async || {
         let conditions = routes.get("receive").await.unwrap().status?.conditions;
         conditions.iter().any(|it| it.type_ == CONDITION_PROGRAMMED && it.status == "True").then_some(())
     })
     .await;
     // A policy takes effect some seconds after it was applied.
     let signers: Api<addon_signer_api::AddOnSigner> = Api::all(admin.clone());
-    wait_until(3 * PATIENCE, "the hub to see the policy in force", async || {
+    wait_until(3 * TIMEOUT, "the hub to see the policy in force", async || {
         let conditions = signers.get("telemetry").await.unwrap().status?.conditions;
         conditions.iter().any(|it| it.reason == "PolicyInForce").then_some(())
     })
@@ -120,13 +120,13 @@ async fn what_is_not_sound_is_said_with_what_to_do() {
     assert_eq!(json.code, 1, "{}", json.stderr);
     let findings: Vec<Value> = serde_json::from_str(&json.stdout).unwrap();
     let bad: Vec<_> = findings.iter().filter(|found| found["verdict"] == "bad").collect();
-    let told: Vec<_> = bad.iter().map(|found| found["finding"].as_str().unwrap()).collect();
+    let reported: Vec<_> = bad.iter().map(|found| found["finding"].as_str().unwrap()).collect();
     for sentence in [
         "no hub has been leading in the namespace addon-signer: check the hub's pods and their logs",
         "no hub has reported on it: is one running?",
         "no authority is signing: if a hub is running, its log says why",
     ] {
-        assert!(told.contains(&sentence), "{sentence}: {told:?}");
+        assert!(reported.contains(&sentence), "{sentence}: {reported:?}");
     }
 }
 
@@ -144,7 +144,7 @@ async fn unreachable_backend_is_reported_with_remedy() {
     change_signer(&admin, json!({ "spec": { "gateway": { "routesFrom": { "namespaces": ["default"] } } } })).await;
     let home = tempfile::tempdir().unwrap();
     let has = async |line: &str| {
-        wait_until(PATIENCE, line, async || check(&hub, home.path(), &[]).await.stdout.contains(line).then_some(()))
+        wait_until(TIMEOUT, line, async || check(&hub, home.path(), &[]).await.stdout.contains(line).then_some(()))
             .await;
     };
     has("BAD  AddOnRoute observability/receive: no hub has reported on it: is one running?\n").await;

@@ -16,7 +16,7 @@ use crate::hub::mk_served;
 use crate::people::ca_admin;
 use crate::whole::ours::enrolled;
 use crate::whole::{active, mk_whole, prepare};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry, wait_ready};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, telemetry, wait_ready};
 use test_kit::{TestHub, wait_for, wait_until};
 
 pub(crate) struct Output {
@@ -70,7 +70,7 @@ async fn the_limit_of_open_files_is_raised_and_said_if_it_is_too_low() {
 #[tokio::test]
 async fn administrator_sees_and_rotates_authorities() {
     let (hub, admin, _whole) = mk_whole("127.0.0.1:9".parse().unwrap()).await;
-    let first = test_kit::wait_until(PATIENCE, "an authority", async || active(&admin).await).await;
+    let first = test_kit::wait_until(TIMEOUT, "an authority", async || active(&admin).await).await;
     let home = tempfile::tempdir().unwrap();
     let kubeconfig = ca_admin(&hub, home.path()).await;
     let ca = async |arguments: &[&str]| {
@@ -122,7 +122,7 @@ async fn a_rollback_is_requested_and_watched() {
     let admin = mk_served(&hub, telemetry()).await;
     let running = RunningHub::start_with(&hub, RunningHubOptions { follow: false, ..Default::default() }).await;
     wait_ready(&admin, "telemetry", "True").await;
-    let first = wait_until(PATIENCE, "an authority", async || active(&admin).await).await;
+    let first = wait_until(TIMEOUT, "an authority", async || active(&admin).await).await;
     let home = tempfile::tempdir().unwrap();
     let kubeconfig = ca_admin(&hub, home.path()).await;
     let ca = async |command: &str, more: &[&str]| {
@@ -141,7 +141,7 @@ async fn a_rollback_is_requested_and_watched() {
 
     // The gateway does not learn of the next one, so that it waits.
     assert_eq!(ca("rotate", &[]).await.code, 0);
-    let next = wait_until(PATIENCE, "the next authority", async || {
+    let next = wait_until(TIMEOUT, "the next authority", async || {
         authorities().await.into_iter().find_map(|it| it.strip_suffix(" Next").map(str::to_owned))
     })
     .await;
@@ -157,7 +157,7 @@ async fn a_rollback_is_requested_and_watched() {
     running.follow_once();
     issue(&hub, &admin).await; // so that the first one becomes Old
     assert_eq!(ca("rotate", &[]).await.code, 0);
-    wait_until(PATIENCE, "the second authority to sign", async || {
+    wait_until(TIMEOUT, "the second authority to sign", async || {
         running.follow_once();
         active(&admin).await.filter(|active| *active != first)
     })
@@ -167,7 +167,7 @@ async fn a_rollback_is_requested_and_watched() {
     assert!(back.stderr.contains("Asked the hub to let the previous authority sign again"), "{}", back.stderr);
     let stale = format!("waiting for the last certificate of {first} to expire");
     assert!(!back.stderr.contains(&stale), "it signs now: {}", back.stderr);
-    wait_until(PATIENCE, "the other one to go, which has signed nothing", async || {
+    wait_until(TIMEOUT, "the other one to go, which has signed nothing", async || {
         (authorities().await == [format!("{first} Active")]).then_some(())
     })
     .await;

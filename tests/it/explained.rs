@@ -58,13 +58,13 @@ async fn create_routes(admin: &Client, backend: SocketAddr) {
 /// Waits until the routes are in effect, and the hub has said what it thinks of each.
 async fn wait_settled(admin: &Client, pair: &ClientPair, gateway: SocketAddr) {
     // They are in effect when the last of them is.
-    wait_until(test_kit::hub::PATIENCE, "the routes", async || {
+    wait_until(test_kit::hub::TIMEOUT, "the routes", async || {
         let answer = pair.call(gateway, Method::GET, "/others").await.ok()?;
         (answer.0 == 403).then_some(())
     })
     .await;
     let routes: Api<AddOnRoute> = Api::all(admin.clone());
-    wait_until(test_kit::hub::PATIENCE, "the hub to say what it thinks of them", async || {
+    wait_until(test_kit::hub::TIMEOUT, "the hub to say what it thinks of them", async || {
         let all = routes.list(&ListParams::default()).await.unwrap().items;
         // The first status may come before the hub has read the backends.
         let is_known = |route: &AddOnRoute| {
@@ -113,15 +113,15 @@ async fn explain_says_of_each_request_what_the_gateway_does() {
         let url = format!("https://{}{path}", whole.gateway);
         let flags = ["--cluster=spoke1", "--addon=telemetry", "--output=json", "--kubeconfig", &kubeconfig];
         let words = [&["gateway", "explain", method.as_str(), &url], &flags[..]].concat();
-        let told = run(dir.path(), &words).await;
-        assert_eq!(told.code, 0, "{}", told.stderr);
-        let told: Value = serde_json::from_str(&told.stdout).unwrap();
-        assert_eq!(told["passes"], status.is_success(), "{method} {path}: {status} {body} {told}");
-        assert_eq!(told["route"].as_str(), route, "{method} {path}: {told}");
-        if let Some(problem) = told["problem"].as_object() {
-            assert_eq!(problem["status"], status.as_u16(), "{method} {path}: {told}");
+        let output = run(dir.path(), &words).await;
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        let output: Value = serde_json::from_str(&output.stdout).unwrap();
+        assert_eq!(output["passes"], status.is_success(), "{method} {path}: {status} {body} {output}");
+        assert_eq!(output["route"].as_str(), route, "{method} {path}: {output}");
+        if let Some(problem) = output["problem"].as_object() {
+            assert_eq!(problem["status"], status.as_u16(), "{method} {path}: {output}");
             let kind = format!("problems/{}\"", problem["name"].as_str().unwrap());
-            assert!(body.contains(&kind), "{method} {path}: {body} {told}");
+            assert!(body.contains(&kind), "{method} {path}: {body} {output}");
         }
     }
     let flags = ["--cluster=spoke1", "--addon=search", "--kubeconfig", &kubeconfig];
@@ -154,7 +154,7 @@ impl Both {
     /// Waits until the gateway refuses with this problem, or passes the request on; returns the same explanation.
     async fn agree(&self, host: &str, problem: Option<&str>, flags: &[&str]) -> Value {
         let kind = problem.map(|problem| format!("problems/{problem}\""));
-        let status = wait_until(test_kit::hub::PATIENCE, "the answer", async || {
+        let status = wait_until(test_kit::hub::TIMEOUT, "the answer", async || {
             let (status, body) = self.answer(host).await;
             let is_due = kind.as_ref().map_or(status == 200, |kind| body.contains(kind));
             is_due.then_some(status)
@@ -163,12 +163,12 @@ impl Both {
         let url = format!("https://{host}/addons/telemetry/api/v1/receive");
         let common = ["--cluster=spoke1", "--addon=telemetry", "--output=json", "--kubeconfig", &self.kubeconfig];
         let words = [&["gateway", "explain", "POST", &url], &common[..], flags].concat();
-        let told = run(self.home.path(), &words).await;
-        assert_eq!(told.code, 0, "{}", told.stderr);
-        let told: Value = serde_json::from_str(&told.stdout).unwrap();
+        let output = run(self.home.path(), &words).await;
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        let output: Value = serde_json::from_str(&output.stdout).unwrap();
         let refused = problem.map_or(Value::Null, |name| json!({ "status": status.as_u16(), "name": name }));
-        assert_eq!((&told["passes"], &told["problem"]), (&problem.is_none().into(), &refused), "{host} {told}");
-        told
+        assert_eq!((&output["passes"], &output["problem"]), (&problem.is_none().into(), &refused), "{host} {output}");
+        output
     }
 }
 
@@ -182,11 +182,11 @@ async fn explain_refuses_whom_the_gateway_refuses() {
     let own = whole.gateway.to_string();
     let names = ["--gateway-name=127.0.0.1,gateway.example"];
 
-    let told = both.agree(&own, None, &[]).await;
-    assert!(told["assumed"][1].as_str().unwrap().contains(&format!("The host {own} is a name")), "{told}");
-    assert_eq!(told["assumed"].as_array().unwrap().len(), 3, "{told}");
-    let told = both.agree("gateway.example", None, &names).await;
-    assert_eq!(told["assumed"].as_array().unwrap().len(), 2, "{told}");
+    let output = both.agree(&own, None, &[]).await;
+    assert!(output["assumed"][1].as_str().unwrap().contains(&format!("The host {own} is a name")), "{output}");
+    assert_eq!(output["assumed"].as_array().unwrap().len(), 3, "{output}");
+    let output = both.agree("gateway.example", None, &names).await;
+    assert_eq!(output["assumed"].as_array().unwrap().len(), 2, "{output}");
     both.agree("other.example", Some("misdirected"), &names).await;
 
     let (addons, merge) = (managed_cluster_addons(&admin, "spoke1").await, PatchParams::default());
@@ -196,9 +196,9 @@ async fn explain_refuses_whom_the_gateway_refuses() {
         addons.patch("telemetry", &merge, &Patch::Merge(change)).await.unwrap();
     };
     let refused = async |problem: &str, why: &str| {
-        let told = both.agree(&own, Some(problem), &[]).await;
-        assert!(told["why"][0].as_str().unwrap().contains(why), "{told}");
-        assert_eq!(told["assumed"], json!([]));
+        let output = both.agree(&own, Some(problem), &[]).await;
+        assert!(output["why"][0].as_str().unwrap().contains(why), "{output}");
+        assert_eq!(output["assumed"], json!([]));
     };
     annotated("suspended", json!("true")).await;
     refused("not-registered", "the addon is suspended on that cluster").await;

@@ -19,7 +19,7 @@ use crate::whole::ours::enrolled;
 use crate::whole::{Whole, options, prepare};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::deploy::{apply, part};
-use test_kit::hub::{PATIENCE, certificate, condition, wait_csr};
+use test_kit::hub::{TIMEOUT, certificate, condition, wait_csr};
 use test_kit::objects::{managed_cluster_addons, remake_cluster, serve_manifest_works};
 use test_kit::request::mk_csr;
 use test_kit::soak::soak;
@@ -60,7 +60,7 @@ impl World {
 
     /// Waits until the row of the cluster's addon is as `is_it` wants it; returns it.
     pub(crate) async fn until(&self, cluster: &str, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
-        wait_until(PATIENCE, what, async || {
+        wait_until(TIMEOUT, what, async || {
             let rows = self.rows(&["--cluster", cluster]).await;
             rows.into_iter().next().filter(&is_it)
         })
@@ -131,7 +131,7 @@ async fn ask_for_another(hub: &TestHub, admin: &Client) {
     let made = Api::all(agent).create(&PostParams::default(), &request).await.unwrap();
     let requests: Api<k8s_openapi::api::certificates::v1::CertificateSigningRequest> = Api::all(admin.clone());
     let name = made.metadata.name.unwrap();
-    wait_until(PATIENCE, "the refusal", async || condition(&requests.get(&name).await.unwrap(), "Denied")).await;
+    wait_until(TIMEOUT, "the refusal", async || condition(&requests.get(&name).await.unwrap(), "Denied")).await;
 }
 
 #[tokio::test]
@@ -140,7 +140,7 @@ async fn the_worst_come_first_with_what_they_wait_for() {
     let admin = world.hub.admin().await;
     let state = |row: &Value| format!("{} {}", row["cluster"].as_str().unwrap(), row["state"].as_str().unwrap());
     let until = async |expected: [&str; 5]| {
-        wait_until(PATIENCE, &format!("{expected:?}"), async || {
+        wait_until(TIMEOUT, &format!("{expected:?}"), async || {
             let rows = world.rows(&[]).await;
             (rows.iter().map(state).collect::<Vec<_>>() == expected).then_some(rows)
         })
@@ -215,7 +215,7 @@ async fn without_the_ledger_the_hubs_reports_answer() {
     let World { hub, whole, home, kubeconfig } = mk_world().await;
     let admin = hub.admin().await;
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let counted = wait_until(PATIENCE, "two of four to be certified", async || {
+    let counted = wait_until(TIMEOUT, "two of four to be certified", async || {
         let agents = signers.get("telemetry").await.unwrap().status?.agents?;
         (agents.summary == "2/4").then_some(agents)
     })
@@ -230,11 +230,11 @@ async fn without_the_ledger_the_hubs_reports_answer() {
         ("spoke3", "False", "NotEligible"),
         ("spoke4", "False", "Refused"),
     ] {
-        wait_until(PATIENCE, &format!("the condition of {cluster}"), async || {
+        wait_until(TIMEOUT, &format!("the condition of {cluster}"), async || {
             let addon = managed_cluster_addons(&admin, cluster).await.get("telemetry").await.unwrap();
             let conditions = addon.data["status"]["conditions"].as_array()?.clone();
-            let said = conditions.into_iter().find(|it| it["type"] == "addon-signer.io/Certificate")?;
-            (said["status"] == value && said["reason"] == reason).then_some(())
+            let message = conditions.into_iter().find(|it| it["type"] == "addon-signer.io/Certificate")?;
+            (message["status"] == value && message["reason"] == reason).then_some(())
         })
         .await;
     }

@@ -25,7 +25,7 @@ use crate::hub::{mk_served, submit};
 use crate::whole::ours::enrolled;
 use crate::whole::{active, options, prepare};
 use test_kit::hub::{
-    PATIENCE, certificate, change_signer, change_signer_seen, create_signer, telemetry, wait_csr, wait_ready,
+    TIMEOUT, certificate, change_signer, change_signer_seen, create_signer, telemetry, wait_csr, wait_ready,
 };
 use test_kit::objects::managed_cluster_addons;
 use test_kit::ocm::approve;
@@ -73,7 +73,7 @@ async fn certificates_of_an_authority_that_was_given_up_do_not_count() {
     maps.delete("telemetry-client-ca", &now).await.unwrap();
     create_signer(&admin, "telemetry", spec).await;
     let is_another = async || active(&admin).await.filter(|id| *id != lost);
-    let present = wait_until(PATIENCE, "another authority", is_another).await;
+    let present = wait_until(TIMEOUT, "another authority", is_another).await;
     let why = "a certificate from a present authority: delete its Secret on the cluster (docs/runbooks/lost-ca.md)";
     let does_not_count = |row: &Value| row["state"] == "NoCertificate" && row["waitsFor"] == why;
     world.until("spoke1", "the old certificate not to count", does_not_count).await;
@@ -131,7 +131,7 @@ async fn request_says_what_it_awaits_and_revocation_what_it_revokes() {
     // The certificate begins when the addon was made, which may be this second.
     let second = Clock::default().now();
     let next = async || Some(Clock::default().now()).filter(|now| *now > second);
-    let revoked = wait_until(PATIENCE, "another second", next).await;
+    let revoked = wait_until(TIMEOUT, "another second", next).await;
     annotate(&admin, json!({ REVOKE_BEFORE: revoked.to_string() })).await;
     let row = world.until("spoke1", "the revocation", is("Revoked")).await;
     assert!(row["waitsFor"].as_str().unwrap().contains("OCM's agent makes one when its Secret"), "{row}");
@@ -154,11 +154,11 @@ async fn request_says_what_it_awaits_and_revocation_what_it_revokes() {
     secrets.delete("telemetry-client-authorities", &DeleteParams::default()).await.unwrap();
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
     change_signer(&admin, json!({ "spec": { "approval": "Automatic" } })).await;
-    let told = format!("the hub to answer its CSR {open}, but the AddOnSigner telemetry says {reason}: {message}");
-    world.until("spoke1", "the hub's trouble", waits(told.clone())).await;
+    let reported = format!("the hub to answer its CSR {open}, but the AddOnSigner telemetry says {reason}: {message}");
+    world.until("spoke1", "the hub's trouble", waits(reported.clone())).await;
 
     annotate(&admin, json!({ REVOKE_BEFORE: "2099-01-01T00:00:00Z" })).await;
-    let row = world.until("spoke1", "the later time", |row| row["waitsFor"] != told.as_str()).await;
+    let row = world.until("spoke1", "the later time", |row| row["waitsFor"] != reported.as_str()).await;
     let until = "2099-01-01T00:00:00Z; until then its annotation addon-signer.io/revoke-before revokes everything";
     assert_eq!(row["waitsFor"], until);
     world.whole.stop().await.unwrap();
@@ -185,7 +185,7 @@ async fn a_wrong_signer_name_and_a_hub_that_is_down_are_said() {
     world.until("spoke1", "the wrong name", |row| row["waitsFor"] == names.as_str()).await;
     let both = "have no certificate, approved or not, because they name a signer that no AddOnSigner has: \
                 example.com/telemtery (the nearest is example.com/telemetry; 2 addons on clusters, such as CSR ";
-    let status = wait_until(PATIENCE, "both to be reported", async || {
+    let status = wait_until(TIMEOUT, "both to be reported", async || {
         Some(world.status(&[]).await).filter(|status| status.stderr.contains(both))
     })
     .await;
@@ -218,7 +218,7 @@ async fn peak(home: &tempfile::TempDir, kubeconfig: &str) -> (u64, Vec<Value>) {
     let mut command = Command::new("python3");
     command.env_clear().env("HOME", home.path()).stdin(Stdio::null()).args(["-c", script]);
     command.arg(env!("CARGO_BIN_EXE_addon-signer")).args(["status", "--output", "json", "--kubeconfig", kubeconfig]);
-    let output = tokio::time::timeout(3 * PATIENCE, command.output()).await.unwrap().unwrap();
+    let output = tokio::time::timeout(3 * TIMEOUT, command.output()).await.unwrap().unwrap();
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(errors.contains("this may be old: no hub has been leading"), "{errors}");
     let peak = errors.lines().last().unwrap().parse().unwrap();

@@ -14,7 +14,7 @@ use kube::api::{Api, DeleteParams, PostParams};
 use kube::config::{ExecConfig, ExecInteractiveMode, Kubeconfig};
 use serde_json::json;
 use test_kit::built::agent_program;
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::{TestHub, accept_cluster, client, install_addon, wait_until};
 use tokio::process::Command;
 
@@ -87,44 +87,52 @@ async fn a_command_says_which_cluster_it_changes_before_it_does() {
     let servers = [&first, &second].map(server);
     let both = named(second, "dev").merge(named(first, "prod")).unwrap();
     let file = write(home.path(), "both", &both).display().to_string();
-    let told = hub(&[], &format!("ca rotate telemetry --context prod --kubeconfig {file}")).await;
+    let reported = hub(&[], &format!("ca rotate telemetry --context prod --kubeconfig {file}")).await;
     let expected = format!("Changing telemetry on context prod ({})\nRequested a rotation of telemetry;", servers[0]);
-    assert!(told.code == Some(0) && told.stderr.starts_with(&expected), "{}", told.stderr);
-    let told = hub(&[("ADDON_SIGNER_CONTEXT", "prod")], &format!("ca status telemetry --kubeconfig {file}")).await;
-    assert_eq!((told.code, &*told.stderr), (Some(0), ""), "it changes nothing");
-    let told = hub(&[], &format!("ca rotate telemetry --kubeconfig {file}")).await;
-    assert!(told.code == Some(1) && !told.stderr.contains("Changing"), "the other has no signer: {}", told.stderr);
+    assert!(reported.code == Some(0) && reported.stderr.starts_with(&expected), "{}", reported.stderr);
+    let reported = hub(&[("ADDON_SIGNER_CONTEXT", "prod")], &format!("ca status telemetry --kubeconfig {file}")).await;
+    assert_eq!((reported.code, &*reported.stderr), (Some(0), ""), "it changes nothing");
+    let reported = hub(&[], &format!("ca rotate telemetry --kubeconfig {file}")).await;
+    assert!(
+        reported.code == Some(1) && !reported.stderr.contains("Changing"),
+        "the other has no signer: {}",
+        reported.stderr
+    );
     let dev = client(two.kubeconfig("admin", &["system:masters"])).await;
     accept_cluster(&dev, "c1").await;
     install_addon(&dev, "c1", "telemetry").await;
     let revoke = format!("certs revoke --cluster c1 --addon telemetry --kubeconfig {file}");
-    let told = hub(&[], &revoke).await;
+    let reported = hub(&[], &revoke).await;
     let expected = format!("Changing telemetry on c1, on context dev ({})\n", servers[1]);
-    assert_eq!((told.code, told.stderr), (Some(0), expected));
-    let told = hub(&[], &format!("status --context other --kubeconfig {file}")).await;
-    assert!(told.stderr.contains("contexts.other: there are only: dev, prod"), "{}", told.stderr);
+    assert_eq!((reported.code, reported.stderr), (Some(0), expected));
+    let reported = hub(&[], &format!("status --context other --kubeconfig {file}")).await;
+    assert!(reported.stderr.contains("contexts.other: there are only: dev, prod"), "{}", reported.stderr);
 }
 
 #[tokio::test]
 async fn a_missing_file_in_kubeconfig_is_passed_over() {
     let (hub_server, home) = (TestHub::start().await, tempfile::tempdir().unwrap());
     let file = write(home.path(), "good", &hub_server.kubeconfig("ann", &["system:masters"])).display().to_string();
-    let told = hub(&[("KUBECONFIG", &format!("/nowhere/config::{file}"))], "ca status").await;
-    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    let reported = hub(&[("KUBECONFIG", &format!("/nowhere/config::{file}"))], "ca status").await;
+    assert_eq!(reported.code, Some(0), "{}", reported.stderr);
     let empty = Kubeconfig { current_context: Some(String::new()), ..Kubeconfig::default() };
     let empty = write(home.path(), "empty", &empty);
-    let told = hub(&[("KUBECONFIG", &format!("{}:{file}", empty.display()))], "ca status").await;
-    assert_eq!(told.code, Some(0), "an empty context is none: {}", told.stderr);
+    let reported = hub(&[("KUBECONFIG", &format!("{}:{file}", empty.display()))], "ca status").await;
+    assert_eq!(reported.code, Some(0), "an empty context is none: {}", reported.stderr);
     let bad = home.path().join("bad");
     std::fs::write(&bad, "clusters: 7").unwrap();
-    let told = hub(&[("KUBECONFIG", &format!("{file}:{}", bad.display()))], "ca status").await;
+    let reported = hub(&[("KUBECONFIG", &format!("{file}:{}", bad.display()))], "ca status").await;
     let expected =
         format!("the kubeconfig {} cannot be used: it is not a kubeconfig in YAML; see line 1", bad.display());
-    assert!(told.code == Some(1) && told.stderr.contains(&expected), "{}", told.stderr);
-    let told = hub(&[("KUBECONFIG", "/nowhere/config")], "ca status").await;
-    assert!(told.stderr.contains("no kubeconfig can be used"), "{}", told.stderr);
-    let told = hub(&[], &format!("ca status --kubeconfig {file}.missing")).await;
-    assert!(told.stderr.contains("good.missing cannot be used: it cannot be read: No such file"), "{}", told.stderr);
+    assert!(reported.code == Some(1) && reported.stderr.contains(&expected), "{}", reported.stderr);
+    let reported = hub(&[("KUBECONFIG", "/nowhere/config")], "ca status").await;
+    assert!(reported.stderr.contains("no kubeconfig can be used"), "{}", reported.stderr);
+    let reported = hub(&[], &format!("ca status --kubeconfig {file}.missing")).await;
+    assert!(
+        reported.stderr.contains("good.missing cannot be used: it cannot be read: No such file"),
+        "{}",
+        reported.stderr
+    );
 }
 
 #[tokio::test]
@@ -133,9 +141,9 @@ async fn commands_run_credential_plugins_and_the_agent_only_by_a_flag() {
     let mark = home.path().join("ran");
     let kubeconfig = with_plugin(hub_server.kubeconfig("ann", &["system:masters"]), &mark);
     let file = write(home.path(), "exec", &kubeconfig).display().to_string();
-    let told = hub(&[], &format!("ca status --kubeconfig {file}")).await;
-    assert!(told.code == Some(0) && mark.exists(), "{}", told.stderr);
-    assert_eq!(told.stderr, "ran\n", "what it says is shown");
+    let reported = hub(&[], &format!("ca status --kubeconfig {file}")).await;
+    assert!(reported.code == Some(0) && mark.exists(), "{}", reported.stderr);
+    assert_eq!(reported.stderr, "ran\n", "what it says is shown");
     assert_eq!(std::fs::read_to_string(&mark).unwrap(), "ran\n", "it ran once");
     std::fs::remove_file(&mark).unwrap();
     let arguments = format!(
@@ -143,16 +151,16 @@ async fn commands_run_credential_plugins_and_the_agent_only_by_a_flag() {
          --output-dir={}/certs --hub-kubeconfig={file}",
         home.path().display()
     );
-    let told = tell(agent_program(), &[], &arguments).await;
+    let reported = tell(agent_program(), &[], &arguments).await;
     let user = &kubeconfig.auth_infos[0].name;
     let expected =
         format!("users.{user}.exec: a program would print the credentials, which needs --allow-credential-plugins");
-    assert!(told.code == Some(1) && told.stderr.contains(&expected), "{}", told.stderr);
+    assert!(reported.code == Some(1) && reported.stderr.contains(&expected), "{}", reported.stderr);
     assert!(!mark.exists(), "nothing ran");
     let mut agent = Command::new(agent_program());
     agent.env_clear().env("PATH", "/usr/bin:/bin").args(arguments.split(' ')).arg("--allow-credential-plugins");
     let _asks = agent.stderr(Stdio::null()).kill_on_drop(true).spawn().unwrap();
-    wait_until(PATIENCE, "the program to run", async || mark.exists().then_some(())).await;
+    wait_until(TIMEOUT, "the program to run", async || mark.exists().then_some(())).await;
 }
 
 #[tokio::test]
@@ -161,11 +169,11 @@ async fn an_unusable_proxy_stops_nobody_whom_no_proxy_excludes() {
     let file = write(home.path(), "good", &hub_server.kubeconfig("ann", &["system:masters"])).display().to_string();
     for proxy in ["socks5://127.0.0.1:9", "http://a b"] {
         let status = format!("ca status --kubeconfig {file}");
-        let told = hub(&[("HTTPS_PROXY", proxy), ("NO_PROXY", "127.0.0.1,localhost")], &status).await;
-        assert_eq!(told.code, Some(0), "{proxy}: {}", told.stderr);
-        let told = hub(&[("HTTPS_PROXY", proxy)], &status).await;
+        let reported = hub(&[("HTTPS_PROXY", proxy), ("NO_PROXY", "127.0.0.1,localhost")], &status).await;
+        assert_eq!(reported.code, Some(0), "{proxy}: {}", reported.stderr);
+        let reported = hub(&[("HTTPS_PROXY", proxy)], &status).await;
         let expected = "addon-signer: the proxy that HTTPS_PROXY names cannot be used";
-        assert!(told.stderr.starts_with(expected), "{proxy}: {}", told.stderr);
+        assert!(reported.stderr.starts_with(expected), "{proxy}: {}", reported.stderr);
     }
 }
 
@@ -221,7 +229,7 @@ async fn a_token_that_was_withdrawn_is_fetched_again() {
     secrets.delete("first", &DeleteParams::default()).await.unwrap();
     let is_refused = |error: &kube::Error| matches!(error, kube::Error::Api(status) if status.code == 401);
     // The API server believes a token for ten seconds more.
-    wait_until(PATIENCE, "the token to be refused", async || {
+    wait_until(TIMEOUT, "the token to be refused", async || {
         who().await.is_err_and(|error| is_refused(&error)).then_some(())
     })
     .await;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::cli::write;
 use crate::whole::{Whole, prepare, serving_anchors};
 use test_kit::deploy::apply;
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::{TestHub, wait_until};
 
 /// Makes a kubeconfig of a person with the roles for people, bound as the comment there describes.
@@ -52,9 +52,9 @@ async fn an_administrator_of_rotations_changes_no_anchor() {
     let dry_run = PatchParams { dry_run: true, ..PatchParams::default() };
     let patch = async |map: &str, change: &Value| maps.patch(map, &dry_run, &Patch::Merge(change)).await;
     let evil = json!({ "data": { "ca.crt": "evil" } });
-    let said = "only the annotations that ask for steps may be changed without the right to write the Secrets";
-    wait_until(PATIENCE, "the policy to be in force", async || {
-        patch("addon-signer-trust", &evil).await.err().filter(|error| error.to_string().contains(said))
+    let message = "only the annotations that ask for steps may be changed without the right to write the Secrets";
+    wait_until(TIMEOUT, "the policy to be in force", async || {
+        patch("addon-signer-trust", &evil).await.err().filter(|error| error.to_string().contains(message))
     })
     .await;
     // The garbage collector deletes what only a missing object owns.
@@ -74,7 +74,7 @@ async fn an_administrator_of_rotations_changes_no_anchor() {
         json!({ "metadata": { "annotations": { "addon-signer.io/rotate-more": "" } } }),
     ] {
         let error = patch("addon-signer-trust", &change).await.unwrap_err();
-        assert!(error.to_string().contains(said), "{change}: {error}");
+        assert!(error.to_string().contains(message), "{change}: {error}");
     }
     for name in ["rotate", "advance-without", "roll-back", "import-authority", "taint", "revoke-authority"] {
         let asked = json!({ "metadata": { "annotations": { format!("addon-signer.io/{name}"): "x" } } });
@@ -110,13 +110,13 @@ async fn a_writer_of_config_maps_writes_none_of_the_hubs() {
     apply(&admin, &[role, binding]).await;
     let maps: Api<ConfigMap> = Api::namespaced(hub.client_as("dave", &[]).await, "addon-signer");
     let all: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
-    wait_until(PATIENCE, "the signer's anchors", async || all.get_opt("telemetry-client-ca").await.unwrap()).await;
-    let said = "only the annotations that ask for steps may be changed without the right to write the Secrets";
-    let is_refused = |error: kube::Error| error.to_string().contains(said).then_some(());
+    wait_until(TIMEOUT, "the signer's anchors", async || all.get_opt("telemetry-client-ca").await.unwrap()).await;
+    let message = "only the annotations that ask for steps may be changed without the right to write the Secrets";
+    let is_refused = |error: kube::Error| error.to_string().contains(message).then_some(());
     let mk = |metadata: Value| serde_json::from_value::<ConfigMap>(json!({ "metadata": metadata })).unwrap();
     let (post, delete) = (PostParams::default(), DeleteParams::default());
     let frozen = Patch::Merge(json!({ "immutable": true }));
-    wait_until(PATIENCE, "the policy to be in force", async || {
+    wait_until(TIMEOUT, "the policy to be in force", async || {
         is_refused(maps.create(&post, &mk(json!({ "name": "any-client-ca" }))).await.err()?)
     })
     .await;
@@ -132,7 +132,7 @@ async fn a_writer_of_config_maps_writes_none_of_the_hubs() {
     maps.patch(&own, &PatchParams::default(), &frozen).await.unwrap();
     maps.delete(&own, &delete).await.unwrap();
     Api::<Namespace>::all(admin.clone()).delete("addon-signer", &delete).await.unwrap();
-    wait_until(PATIENCE, "the namespace to take them along", async || {
+    wait_until(TIMEOUT, "the namespace to take them along", async || {
         maps.delete("telemetry-client-ca", &delete).await.ok().map(drop)
     })
     .await;

@@ -127,11 +127,11 @@ impl SecretRun {
         command.env_clear().env("HOME", home).env("RUST_LOG", "trace").current_dir(home).stdin(Stdio::null());
         command.args(&self.arguments).envs(self.variables.iter().map(|(name, value)| (name, value)));
         let output = tokio::time::timeout(Duration::from_secs(90), command.output()).await.unwrap().unwrap();
-        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        let message = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
         let what = format!("{:?} with {:?}", self.arguments, self.variables);
-        assert!(PARTS.iter().all(|part| !said.contains(part)), "{what} prints a password: {said}");
-        assert_eq!(output.status.success(), succeeds, "{what}: {said}");
-        assert!(!said.is_empty(), "{what}");
+        assert!(PARTS.iter().all(|part| !message.contains(part)), "{what} prints a password: {message}");
+        assert_eq!(output.status.success(), succeeds, "{what}: {message}");
+        assert!(!message.is_empty(), "{what}");
         assert!(output.status.code().is_some(), "{what}");
     }
 }

@@ -60,7 +60,7 @@ pub use outcome::{AgentError, Outcome};
 pub use settings::{Settings, Timing};
 
 /// How long the agent waits after a change of the store, so that it handles many events in a row once.
-const SETTLE: Duration = Duration::from_millis(50);
+const COALESCE: Duration = Duration::from_millis(50);
 
 /// Keeps the credentials of one store valid.
 pub struct Agent {
@@ -194,7 +194,7 @@ impl Agent {
             let pause = self.tend().await;
             tokio::select! {
                 () = sleep(pause) => {}
-                Some(()) = changes.next() => sleep(SETTLE).await,
+                Some(()) = changes.next() => sleep(COALESCE).await,
             }
         }
     }
@@ -215,7 +215,7 @@ impl Agent {
         match self.judge(stored.as_ref()) {
             Plan::Keep(usable) => {
                 self.keep_health(&usable).await;
-                let due = self.clock.now().until(usable.renew_at).min(self.told_rest(&usable));
+                let due = self.clock.now().until(usable.renew_at).min(self.rest_by_hint(&usable));
                 due.min(until(self.refresh_at)).min(self.timing.poll)
             }
             Plan::Renew(usable) => {
@@ -361,7 +361,7 @@ impl Agent {
     }
 
     /// Time until the certificate is to be renewed because of the gateway's hint.
-    fn told_rest(&self, usable: &Usable) -> Duration {
+    fn rest_by_hint(&self, usable: &Usable) -> Duration {
         self.hint.rest(&usable.certificate).max(self.outdated.rest(Instant::now()))
     }
 
@@ -383,7 +383,7 @@ impl Agent {
             // The agent had a reason to get the candidate, and the gateway may accept it by now.
             Plan::Keep(usable) if self.candidate.is_some() => Plan::Renew(usable),
             Plan::Keep(usable) if self.outdated.is_due(Instant::now()) => Plan::Renew(usable),
-            Plan::Keep(usable) if self.told_rest(&usable).is_zero() => Plan::Renew(usable),
+            Plan::Keep(usable) if self.rest_by_hint(&usable).is_zero() => Plan::Renew(usable),
             plan => plan,
         }
     }

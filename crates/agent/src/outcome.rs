@@ -26,7 +26,7 @@ pub enum AgentError {
     RevokedAtOnce,
     /// The program that uses the certificate may not know of it.
     #[error("the stored certificate is good, but the command of --on-renew failed: {0}")]
-    NotTold(#[from] CommandError),
+    NotNotified(#[from] CommandError),
 }
 
 impl AgentError {

@@ -28,15 +28,15 @@ pub(crate) struct Outdated {
     again: Instant,
     first_pause: Duration,
     pauses: Backoff,
-    look_again: Instant,
-    looks: Backoff,
+    next_poll: Instant,
+    polls: Backoff,
 }
 
 impl Outdated {
     pub(crate) fn new(first_pause: Duration) -> Self {
         let now = Instant::now();
-        let [pauses, looks] = [LONGEST, LONGEST_POLL].map(|longest| Backoff::new(first_pause, longest));
-        Self { is_outdated: false, requested: now, again: now, first_pause, pauses, look_again: now, looks }
+        let [pauses, polls] = [LONGEST, LONGEST_POLL].map(|longest| Backoff::new(first_pause, longest));
+        Self { is_outdated: false, requested: now, again: now, first_pause, pauses, next_poll: now, polls }
     }
 
     /// Notes whether the stored anchors are outdated. The pauses stay, because behind some load balancers only one of
@@ -68,9 +68,9 @@ impl Outdated {
 
     /// Whether the hub may be asked now. A stranger at the gateway's address makes agents ask.
     fn may_compare(&mut self, now: Instant) -> bool {
-        let may = now >= self.look_again;
+        let may = now >= self.next_poll;
         if may {
-            self.look_again = now + self.looks.after_failure();
+            self.next_poll = now + self.polls.after_failure();
         }
         may
     }

@@ -21,7 +21,7 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 
 /// How long one client may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 /// How many clients are served at a time: Prometheus, kubelet's two probes, and one that is slow.
 const CLIENTS: usize = 4;
 /// The pause after a connection could not be accepted, for instance because too many files are open.
@@ -112,7 +112,7 @@ impl Probe {
 
 /// Serves `/metrics` and `/readyz` over plain HTTP.
 pub async fn serve(listener: TcpListener, probe: Probe) -> Infallible {
-    serve_for(PATIENCE, listener, probe).await
+    serve_for(TIMEOUT, listener, probe).await
 }
 
 async fn serve_for(limit: Duration, listener: TcpListener, probe: Probe) -> Infallible {

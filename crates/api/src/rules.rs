@@ -15,7 +15,7 @@ use addon_signer_core::gateway::attachment::{Attachment, Requirement};
 use addon_signer_core::gateway::host::{Host, NoHost};
 use addon_signer_core::identity::{Convention, IdentityError, SignerName};
 use addon_signer_core::keys::public::KeyKind;
-use addon_signer_core::ownership::Claimant;
+use addon_signer_core::ownership::Candidate;
 use addon_signer_core::policy::{MIN_LIFETIME, SignerRules};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::units::parse_duration;
@@ -141,9 +141,9 @@ fn is_duplicate(status: &AddOnSignerStatus) -> bool {
 }
 
 /// What an AddOnSigner names and what it owned before, whether it can be served or not.
-pub fn claimant(object: &AddOnSigner) -> Claimant {
+pub fn candidate(object: &AddOnSigner) -> Candidate {
     let status = object.status.as_ref();
-    Claimant {
+    Candidate {
         uid: object.metadata.uid.clone().unwrap_or_default(),
         created: created_at(&object.metadata).unwrap_or(Timestamp::from_unix(i64::MAX)),
         signer_name: object.spec.signer_name.clone(),
@@ -261,7 +261,7 @@ mod tests {
                                            "lastTransitionTime": at});
             let status = serde_json::json!({"authorities": [authority], "conditions": [ready]});
             object.status = serde_json::from_value(status).unwrap();
-            claimant(&object).had_signer_name
+            candidate(&object).had_signer_name
         };
         assert!(had("LedgerAway"));
         assert!(!had("DuplicateSignerName"));

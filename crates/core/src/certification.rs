@@ -259,8 +259,8 @@ mod tests {
             let state = Certification::of(&facts, NOW);
             assert_eq!(state.reason(), reason, "{facts:?}");
             assert_eq!(state.is_certified(), waits_for.is_none(), "{facts:?}");
-            let said = state.waits_for().unwrap_or_default();
-            assert!(said.contains(waits_for.unwrap_or_default()), "{facts:?} waits for {said}");
+            let text = state.waits_for().unwrap_or_default();
+            assert!(text.contains(waits_for.unwrap_or_default()), "{facts:?} waits for {text}");
         }
     }
 

@@ -11,7 +11,7 @@ use crate::timestamp::Timestamp;
 
 /// What one AddOnSigner names.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claimant {
+pub struct Candidate {
     /// `metadata.uid`: an object that was deleted and recreated under its name keeps nothing.
     pub uid: String,
     /// `metadata.creationTimestamp`, which no client can choose.
@@ -28,7 +28,7 @@ pub struct Claimant {
     pub had: BTreeSet<String>,
 }
 
-impl Claimant {
+impl Candidate {
     fn things(&self) -> impl Iterator<Item = Thing> {
         let addons = self.addons.iter().cloned().map(Thing::AddOn);
         addons.chain([Thing::SignerName(self.signer_name.clone())])
@@ -51,7 +51,7 @@ enum Thing {
 
 /// The AddOnSigners that name a thing, and the one that owns it.
 #[derive(Debug, Default)]
-struct Claimants {
+struct Candidates {
     by: BTreeSet<String>,
     owner: Option<String>,
     /// The successor that the last owner named.
@@ -61,21 +61,21 @@ struct Claimants {
 /// All AddOnSigners, by `metadata.name`.
 #[derive(Debug, Default)]
 pub struct Ownership {
-    claimants: BTreeMap<String, Claimant>,
-    named: BTreeMap<Thing, Claimants>,
+    candidates: BTreeMap<String, Candidate>,
+    named: BTreeMap<Thing, Candidates>,
 }
 
 impl Ownership {
     /// Notes what these AddOnSigners name now; `None` for one that was deleted. Returns those whose ownership may have
     /// changed.
-    pub fn update(&mut self, changes: impl IntoIterator<Item = (String, Option<Claimant>)>) -> BTreeSet<String> {
+    pub fn update(&mut self, changes: impl IntoIterator<Item = (String, Option<Candidate>)>) -> BTreeSet<String> {
         let mut touched = BTreeSet::new();
         for (name, now) in changes {
-            let before = self.claimants.remove(&name);
+            let before = self.candidates.remove(&name);
             let is_another = before.as_ref().map(|before| &before.uid) != now.as_ref().map(|now| &now.uid);
             let keeps =
                 |thing: &Thing| !is_another && now.as_ref().is_some_and(|now| now.things().any(|it| it == *thing));
-            for thing in before.iter().flat_map(Claimant::things).filter(|thing| !keeps(thing)) {
+            for thing in before.iter().flat_map(Candidate::things).filter(|thing| !keeps(thing)) {
                 let named = self.named.entry(thing.clone()).or_default();
                 named.by.remove(&name);
                 if named.owner.take_if(|owner| *owner == name).is_some() {
@@ -85,30 +85,30 @@ impl Ownership {
             }
             let has_new_successor =
                 before.as_ref().map(|before| &before.successor) != now.as_ref().map(|now| &now.successor);
-            for thing in now.iter().flat_map(Claimant::things) {
+            for thing in now.iter().flat_map(Candidate::things) {
                 if self.named.entry(thing.clone()).or_default().by.insert(name.clone()) || has_new_successor {
                     touched.insert(thing);
                 }
             }
-            self.claimants.extend(now.map(|now| (name, now)));
+            self.candidates.extend(now.map(|now| (name, now)));
         }
-        touched.iter().flat_map(|thing| self.settle(thing)).collect()
+        touched.iter().flat_map(|thing| self.reassign(thing)).collect()
     }
 
     /// Gives an unowned thing to one of those that name it. Returns all whose share in it may have changed.
-    fn settle(&mut self, thing: &Thing) -> BTreeSet<String> {
+    fn reassign(&mut self, thing: &Thing) -> BTreeSet<String> {
         let Some(named) = self.named.get_mut(thing) else { return BTreeSet::new() };
         if named.by.is_empty() {
             self.named.remove(thing);
             return BTreeSet::new();
         }
         if named.owner.is_none() {
-            let claimants = named.by.iter().filter_map(|name| Some((name, self.claimants.get(name)?)));
+            let candidates = named.by.iter().filter_map(|name| Some((name, self.candidates.get(name)?)));
             let heir = named.heir.take();
-            let order = |(name, claimant): &(&String, &Claimant)| {
-                (heir.as_ref() != Some(*name), !claimant.had(thing), claimant.created, (*name).clone())
+            let order = |(name, candidate): &(&String, &Candidate)| {
+                (heir.as_ref() != Some(*name), !candidate.had(thing), candidate.created, (*name).clone())
             };
-            named.owner = claimants.min_by_key(order).map(|(name, _)| name.clone());
+            named.owner = candidates.min_by_key(order).map(|(name, _)| name.clone());
         }
         named.by.clone()
     }
@@ -126,17 +126,17 @@ impl Ownership {
     /// Another AddOnSigner that owns the signer name of this one.
     #[must_use]
     pub fn has_signer_name_of(&self, name: &str) -> Option<&str> {
-        let thing = Thing::SignerName(self.claimants.get(name)?.signer_name.clone());
+        let thing = Thing::SignerName(self.candidates.get(name)?.signer_name.clone());
         self.owner(&thing).filter(|owner| *owner != name)
     }
 
     /// The addons that this AddOnSigner names and that belong to others, each with its owner.
     #[must_use]
     pub fn not_of(&self, name: &str) -> BTreeMap<&str, &str> {
-        let addons = self.claimants.get(name).into_iter().flat_map(|claimant| &claimant.addons);
+        let addons = self.candidates.get(name).into_iter().flat_map(|candidate| &candidate.addons);
         let lost = addons.filter_map(|addon| {
             let owner = self.owner(&Thing::AddOn(addon.clone()))?;
-            let successor = self.claimants.get(owner).and_then(|owner| owner.successor.as_deref());
+            let successor = self.candidates.get(owner).and_then(|owner| owner.successor.as_deref());
             (owner != name && successor != Some(name)).then_some((addon.as_str(), owner))
         });
         lost.collect()
@@ -151,8 +151,8 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    fn mk_claimant(created: i64, addons: &[&str]) -> Claimant {
-        Claimant {
+    fn mk_candidate(created: i64, addons: &[&str]) -> Candidate {
+        Candidate {
             uid: format!("uid-{created}"),
             created: Timestamp::from_unix(created),
             signer_name: format!("example.com/{created}"),
@@ -163,27 +163,27 @@ mod tests {
         }
     }
 
-    fn mk_had(claimant: Claimant) -> Claimant {
-        Claimant { had: claimant.addons.clone(), had_signer_name: true, ..claimant }
+    fn mk_had(candidate: Candidate) -> Candidate {
+        Candidate { had: candidate.addons.clone(), had_signer_name: true, ..candidate }
     }
 
     /// All at once, as a list returns them.
-    fn listed(all: &[(&str, Claimant)]) -> Ownership {
+    fn listed(all: &[(&str, Candidate)]) -> Ownership {
         let mut ownership = Ownership::default();
-        ownership.update(all.iter().map(|(name, claimant)| ((*name).to_owned(), Some(claimant.clone()))));
+        ownership.update(all.iter().map(|(name, candidate)| ((*name).to_owned(), Some(candidate.clone()))));
         ownership
     }
 
-    fn put(ownership: &mut Ownership, name: &str, now: Option<Claimant>) -> BTreeSet<String> {
+    fn put(ownership: &mut Ownership, name: &str, now: Option<Candidate>) -> BTreeSet<String> {
         ownership.update([(name.to_owned(), now)])
     }
 
     #[test]
-    fn at_start_oldest_claimant_gets_addon_then_first_by_name() {
-        let ownership = listed(&[("young", mk_claimant(2, &["a", "b"])), ("old", mk_claimant(1, &["b", "c"]))]);
+    fn at_start_oldest_candidate_gets_addon_then_first_by_name() {
+        let ownership = listed(&[("young", mk_candidate(2, &["a", "b"])), ("old", mk_candidate(1, &["b", "c"]))]);
         assert_eq!(ownership.not_of("young"), BTreeMap::from([("b", "old")]));
         assert_eq!(ownership.not_of("old"), BTreeMap::new());
-        let ownership = listed(&[("b", mk_claimant(1, &["x"])), ("a", mk_claimant(1, &["x"]))]);
+        let ownership = listed(&[("b", mk_candidate(1, &["x"])), ("a", mk_candidate(1, &["x"]))]);
         assert_eq!(ownership.not_of("b"), BTreeMap::from([("x", "a")]));
         assert_eq!((ownership.has_signer_name_of("b"), ownership.has_signer_name_of("a")), (Some("a"), None));
         assert_eq!(ownership.not_of("gone"), BTreeMap::new());
@@ -192,8 +192,8 @@ mod tests {
     #[test]
     fn whoever_was_served_before_has_it_after_a_restart() {
         let twin = |created, had: bool| {
-            let claimant = Claimant { signer_name: "example.com/x".to_owned(), ..mk_claimant(created, &["a"]) };
-            if had { mk_had(claimant) } else { claimant }
+            let candidate = Candidate { signer_name: "example.com/x".to_owned(), ..mk_candidate(created, &["a"]) };
+            if had { mk_had(candidate) } else { candidate }
         };
         let ownership = listed(&[("evil", twin(1, false)), ("served", twin(1, true))]);
         assert_eq!(ownership.has_signer_name_of("evil"), Some("served"));
@@ -203,37 +203,37 @@ mod tests {
 
     #[test]
     fn whoever_comes_later_takes_nothing_away_whatever_its_age() {
-        let mut ownership = listed(&[("young", mk_claimant(2, &["a"]))]);
-        let twin = Claimant { signer_name: "example.com/2".to_owned(), ..mk_had(mk_claimant(1, &["a"])) };
+        let mut ownership = listed(&[("young", mk_candidate(2, &["a"]))]);
+        let twin = Candidate { signer_name: "example.com/2".to_owned(), ..mk_had(mk_candidate(1, &["a"])) };
         assert_eq!(put(&mut ownership, "old", Some(twin.clone())), set(&["old", "young"]));
         assert_eq!(ownership.not_of("old"), BTreeMap::from([("a", "young")]));
         assert_eq!(ownership.has_signer_name_of("old"), Some("young"));
         assert_eq!(put(&mut ownership, "old", Some(twin.clone())), set(&[]), "nothing new");
-        assert_eq!(put(&mut ownership, "other", Some(mk_claimant(3, &["d"]))), set(&["other"]));
+        assert_eq!(put(&mut ownership, "other", Some(mk_candidate(3, &["d"]))), set(&["other"]));
         // An object that is recreated under its name is a different one.
-        let anew = Claimant { uid: "another".to_owned(), ..mk_claimant(2, &["a"]) };
+        let anew = Candidate { uid: "another".to_owned(), ..mk_candidate(2, &["a"]) };
         put(&mut ownership, "young", Some(anew));
         assert_eq!(ownership.not_of("young"), BTreeMap::from([("a", "old")]));
         assert_eq!(put(&mut ownership, "old", None), set(&["young"]));
         assert!(ownership.owns("young", "a"));
         assert_eq!(put(&mut ownership, "young", None), set(&[]));
         assert!(ownership.named.len() == 2, "{ownership:?}");
-        assert!(ownership.claimants.len() == 1, "{ownership:?}");
+        assert!(ownership.candidates.len() == 1, "{ownership:?}");
     }
 
     #[test]
     fn only_the_owner_names_a_successor_and_keeps_the_addon() {
-        let names = |successor: &str, claimant| Claimant { successor: Some(successor.to_owned()), ..claimant };
-        let owner = names("next", mk_claimant(2, &["a"]));
+        let names = |successor: &str, candidate| Candidate { successor: Some(successor.to_owned()), ..candidate };
+        let owner = names("next", mk_candidate(2, &["a"]));
         let mut ownership = listed(&[("owner", owner.clone())]);
-        put(&mut ownership, "next", Some(names("last", mk_claimant(1, &["a"]))));
-        put(&mut ownership, "last", Some(mk_claimant(3, &["a"])));
+        put(&mut ownership, "next", Some(names("last", mk_candidate(1, &["a"]))));
+        put(&mut ownership, "last", Some(mk_candidate(3, &["a"])));
         assert_eq!((ownership.not_of("owner"), ownership.not_of("next")), (BTreeMap::new(), BTreeMap::new()));
         assert_eq!(ownership.not_of("last"), BTreeMap::from([("a", "owner")]));
         assert!(ownership.owns("owner", "a"), "although it is older");
         assert!(!ownership.owns("next", "a"), "although it is older");
         let all = set(&["last", "next", "owner"]);
-        assert_eq!(put(&mut ownership, "owner", Some(Claimant { successor: None, ..owner })), all);
+        assert_eq!(put(&mut ownership, "owner", Some(Candidate { successor: None, ..owner })), all);
         assert_eq!(ownership.not_of("next"), BTreeMap::from([("a", "owner")]));
         put(&mut ownership, "owner", None);
         assert!(ownership.owns("next", "a"));
@@ -243,11 +243,11 @@ mod tests {
     #[test]
     fn the_successor_inherits_before_others_that_wait() {
         let successor = Some("next".to_owned());
-        let owner = Claimant { successor, ..mk_claimant(3, &["a", "b"]) };
+        let owner = Candidate { successor, ..mk_candidate(3, &["a", "b"]) };
         let mut ownership = listed(&[("owner", owner.clone())]);
-        put(&mut ownership, "waits", Some(mk_claimant(1, &["a", "b"])));
-        put(&mut ownership, "next", Some(mk_claimant(4, &["a", "b"])));
-        put(&mut ownership, "owner", Some(Claimant { addons: set(&["b"]), ..owner }));
+        put(&mut ownership, "waits", Some(mk_candidate(1, &["a", "b"])));
+        put(&mut ownership, "next", Some(mk_candidate(4, &["a", "b"])));
+        put(&mut ownership, "owner", Some(Candidate { addons: set(&["b"]), ..owner }));
         assert!(ownership.owns("next", "a"));
         assert!(ownership.owns("owner", "b"));
         put(&mut ownership, "owner", None);

@@ -87,7 +87,7 @@ impl Answered {
         if is_head && let Some(length) = body.size_hint().exact().filter(|length| *length > 0) {
             parts.headers.entry(CONTENT_LENGTH).or_insert_with(|| length.into());
         }
-        if body.record.is_told()
+        if body.record.is_logged()
             && let Some(length) = parts.headers.get(CONTENT_LENGTH)
         {
             body.left = length.to_str().ok().and_then(|length| length.parse().ok()); // a bad length counts as none

@@ -80,7 +80,7 @@ impl ConnectionHandler for GatewayShared {
         if let Some(failure) = cause.failure() {
             stats.handshake_failed(failure);
         }
-        self.audit.refused_connection(&Caller::stranger(remote, cause.claims().to_owned()), cause.reason(), cause);
+        self.audit.refused_connection(&Caller::stranger(remote, cause.unverified().to_owned()), cause.reason(), cause);
     }
 
     async fn serve(self: Arc<Self>, entered: Entered, stop: CancellationToken) {

@@ -242,7 +242,7 @@ mod tests {
         }
     }
 
-    const RATE: MinRate = MinRate { bytes_per_second: 256, patience: Duration::from_secs(30) };
+    const RATE: MinRate = MinRate { bytes_per_second: 256, grace: Duration::from_secs(30) };
     const TIMEOUT: Duration = Duration::from_secs(60);
 
     fn mk_piece() -> Frame<Bytes> {
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(body.pace().waiting(), 0);
     }
 
-    const CLIENT_RATE: MinRate = MinRate { bytes_per_second: 100, patience: Duration::from_secs(10) };
+    const CLIENT_RATE: MinRate = MinRate { bytes_per_second: 100, grace: Duration::from_secs(10) };
 
     /// After how many pieces of 10 bytes a client is too slow if it takes this long for each, while the backend takes a
     /// minute for each.
@@ -356,7 +356,7 @@ mod tests {
         pace.taken(1000);
         assert!(!pace.is_slow());
         assert!(pace.waiting() == 9);
-        tokio::time::advance(CLIENT_RATE.patience).await;
+        tokio::time::advance(CLIENT_RATE.grace).await;
         assert!(pace.is_slow());
     }
 }

@@ -146,7 +146,7 @@ impl Limits {
             handshake_timeout: Duration::from_secs(5),
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(120),
-            min_rate: MinRate { bytes_per_second: 256, patience: Duration::from_secs(30) },
+            min_rate: MinRate { bytes_per_second: 256, grace: Duration::from_secs(30) },
             drain_timeout: Duration::from_secs(10),
             max_header_bytes: MOST_BYTES,
             max_streams: 64,

@@ -17,7 +17,7 @@ use super::grpc;
 use super::problem::Refusal;
 use super::session::{InFlight, Session};
 use super::upgrade::{Upgrade, WebSocketKey};
-use super::upload::{Patience, Turn, Upload, UploadError, UploadProgress, has_content};
+use super::upload::{Pace, Turn, Upload, UploadError, UploadProgress, has_content};
 use addon_signer_core::gateway::access::{self, Caller, NoAccess, RequestConnection, RequestHead};
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::headers;
@@ -125,21 +125,21 @@ impl Forward<'_> {
         (is_stream, progress): (bool, &Arc<UploadProgress>),
     ) -> Result<Request<Upload>, Refusal> {
         let (mut parts, body) = request.into_parts();
-        let patience = self.patience(route, is_stream);
+        let pace = self.pace(route, is_stream);
         parts.uri = backend_uri(self.path, parts.uri.query()).map_err(|error| Refusal::Backend(error.into()))?;
         parts.version = Version::default();
         parts.extensions.clear();
         self.replace_headers(&mut parts, route, upgrade).map_err(|error| Refusal::Backend(error.into()))?;
-        let upload = Upload::new(body, route.limits.max_body, patience, Arc::clone(progress));
+        let upload = Upload::new(body, route.limits.max_body, pace, Arc::clone(progress));
         Ok(Request::from_parts(parts, upload.counted(&self.in_flight.record)))
     }
 
-    fn patience(&self, route: &Route, is_stream: bool) -> Patience {
-        let MinRate { bytes_per_second, patience } = self.session.shared.limits.min_rate;
+    fn pace(&self, route: &Route, is_stream: bool) -> Pace {
+        let MinRate { bytes_per_second, grace } = self.session.shared.limits.min_rate;
         if is_stream {
-            return Patience::Idle(route.limits.idle);
+            return Pace::Idle(route.limits.idle);
         }
-        Patience::rate(MinRate { bytes_per_second, patience: patience.max(route.limits.first_byte) })
+        Pace::rate(MinRate { bytes_per_second, grace: grace.max(route.limits.first_byte) })
     }
 
     fn replace_headers(
@@ -208,9 +208,10 @@ impl Exchange<'_> {
             }
             match sent? {
                 Ok(mut response) => {
-                    let settled = headers::answer::settle(response.status(), response.headers_mut());
-                    let settled = settled.map_err(|cause| Refusal::Backend(Fault::Protocol.because(cause.to_string())));
-                    return settled.map(|()| (response, silence));
+                    let normalised = headers::answer::normalise(response.status(), response.headers_mut());
+                    let normalised =
+                        normalised.map_err(|cause| Refusal::Backend(Fault::Protocol.because(cause.to_string())));
+                    return normalised.map(|()| (response, silence));
                 }
                 Err(BackendFailure { unsent: Some(unsent), .. }) if tries < TRIES => {
                     tries += 1;

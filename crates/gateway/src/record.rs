@@ -44,13 +44,13 @@ pub(super) struct RequestRecord {
     traffic: OnceLock<Arc<RouteTraffic>>,
     is_answered: AtomicBool,
     /// What only the access log needs; `None` while that is off.
-    told: Option<Box<Told>>,
+    entry: Option<Box<AccessEntry>>,
     /// Whether the gateway has cut the connection.
     is_cut: Arc<AtomicBool>,
 }
 
 /// What the access log reports about a request.
-struct Told {
+struct AccessEntry {
     began: Timestamp,
     asked: RequestSummary,
     is_upgraded: AtomicBool,
@@ -84,7 +84,7 @@ impl RequestRecord {
             peer: OnceLock::new(),
             traffic: OnceLock::new(),
             is_answered: AtomicBool::new(false),
-            told: None,
+            entry: None,
             is_cut: Arc::clone(is_cut),
         }
     }
@@ -96,7 +96,7 @@ impl RequestRecord {
         let field = || request.headers().get(HOST).map(|host| String::from_utf8_lossy(host.as_bytes()));
         let host = host.or_else(field).unwrap_or_default();
         let trace = trace_id(request.headers());
-        let told = Told {
+        let entry = AccessEntry {
             began,
             asked: RequestSummary::new(protocol, request.method().as_str(), request.uri().path(), &host, trace),
             is_upgraded: AtomicBool::new(false),
@@ -106,13 +106,13 @@ impl RequestRecord {
             times: OnceLock::new(),
             ended: OnceLock::new(),
         };
-        self.told = Some(Box::new(told));
+        self.entry = Some(Box::new(entry));
         self
     }
 
     /// Whether the access log reports it.
-    pub(super) fn is_told(&self) -> bool {
-        self.told.is_some()
+    pub(super) fn is_logged(&self) -> bool {
+        self.entry.is_some()
     }
 
     /// Notes the client. The first one counts, as with everything below.
@@ -134,8 +134,8 @@ impl RequestRecord {
     pub(super) fn received(&self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.on(NO_ROUTE).received.inc_by(bytes);
-        if let Some(told) = &self.told {
-            told.received.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(entry) = &self.entry {
+            entry.received.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
@@ -143,8 +143,8 @@ impl RequestRecord {
     pub(super) fn sent(&self, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.on(NO_ROUTE).sent.inc_by(bytes);
-        if let Some(told) = &self.told {
-            told.sent.fetch_add(bytes, Ordering::Relaxed);
+        if let Some(entry) = &self.entry {
+            entry.sent.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
@@ -153,8 +153,8 @@ impl RequestRecord {
     pub(super) fn forwarded(&self, backend: Duration) {
         let own = self.began.elapsed().saturating_sub(backend);
         self.stats.forwarded(own, backend);
-        if let Some(told) = &self.told {
-            told.times.get_or_init(|| Times { own, backend });
+        if let Some(entry) = &self.entry {
+            entry.times.get_or_init(|| Times { own, backend });
         }
     }
 
@@ -162,16 +162,16 @@ impl RequestRecord {
     /// one.
     pub(super) fn answered(&self, status: StatusCode, problem: &'static str) {
         self.count(Code::of(status));
-        if let Some(told) = &self.told {
-            told.head.get_or_init(|| Head { status: status.as_u16(), problem, after: self.began.elapsed() });
+        if let Some(entry) = &self.entry {
+            entry.head.get_or_init(|| Head { status: status.as_u16(), problem, after: self.began.elapsed() });
         }
     }
 
     /// Counts the request: its stream is reset, so it has no response.
     pub(super) fn reset(&self, problem: &'static str) {
         self.count(Code::Reset);
-        if let Some(told) = &self.told {
-            told.head.get_or_init(|| Head { status: 0, problem, after: self.began.elapsed() });
+        if let Some(entry) = &self.entry {
+            entry.head.get_or_init(|| Head { status: 0, problem, after: self.began.elapsed() });
         }
         self.ended(BACKEND_GONE);
     }
@@ -183,46 +183,46 @@ impl RequestRecord {
 
     /// Notes that the end of the response is not the end of the request.
     pub(super) fn upgraded(&self) {
-        if let Some(told) = &self.told {
-            told.is_upgraded.store(true, Ordering::Relaxed);
+        if let Some(entry) = &self.entry {
+            entry.is_upgraded.store(true, Ordering::Relaxed);
         }
     }
 
     /// Notes that all of the response was handed to the connection.
     pub(super) fn complete(&self) {
-        if let Some(told) = self.told.as_ref().filter(|told| !told.is_upgraded.load(Ordering::Relaxed)) {
-            told.ended.get_or_init(|| COMPLETE);
+        if let Some(entry) = self.entry.as_ref().filter(|entry| !entry.is_upgraded.load(Ordering::Relaxed)) {
+            entry.ended.get_or_init(|| COMPLETE);
         }
     }
 
     /// Notes how it ended.
     pub(super) fn ended(&self, how: &'static str) {
-        if let Some(told) = &self.told {
-            told.ended.get_or_init(|| how);
+        if let Some(entry) = &self.entry {
+            entry.ended.get_or_init(|| how);
         }
     }
 
-    fn tell(&self, told: &Told) {
+    fn tell(&self, entry: &AccessEntry) {
         let whole = self.began.elapsed();
-        let unsaid = if self.is_cut.load(Ordering::Relaxed) { SESSION_ENDED } else { CLIENT_GONE };
-        let head = told.head.get();
+        let otherwise = if self.is_cut.load(Ordering::Relaxed) { SESSION_ENDED } else { CLIENT_GONE };
+        let head = entry.head.get();
         let own = head.map_or(whole, |head| head.after);
-        let (own, backend) = told.times.get().map_or((own, Duration::ZERO), |times| (times.own, times.backend));
+        let (own, backend) = entry.times.get().map_or((own, Duration::ZERO), |times| (times.own, times.backend));
         let peer = self.peer();
         Ended {
-            began: told.began,
+            began: entry.began,
             identity: peer.map(|peer| &peer.identity),
             serial: peer.map(|peer| peer.serial),
-            asked: &told.asked,
+            asked: &entry.asked,
             route: self.on(NO_ROUTE).route(),
             status: head.map_or(0, |head| head.status),
-            received: told.received.load(Ordering::Relaxed),
-            sent: told.sent.load(Ordering::Relaxed),
+            received: entry.received.load(Ordering::Relaxed),
+            sent: entry.sent.load(Ordering::Relaxed),
             own,
             backend,
             whole,
             problem: head.map_or("", |head| head.problem),
-            ended: told.ended.get().unwrap_or(&unsaid),
+            ended: entry.ended.get().unwrap_or(&otherwise),
         }
         .write();
     }
@@ -234,8 +234,8 @@ impl Drop for RequestRecord {
             self.count(Code::Unanswered);
         }
         self.stats.requests.dec();
-        if let Some(told) = &self.told {
-            self.tell(told);
+        if let Some(entry) = &self.entry {
+            self.tell(entry);
         }
     }
 }
@@ -301,14 +301,14 @@ mod tests {
         for _ in 0..LOGGED.first + 3 {
             broken.throttle.lock().take(&"spoke1/telemetry".to_owned(), clock.now());
         }
-        let said = || std::fs::read_to_string(file.path()).unwrap();
+        let written = || std::fs::read_to_string(file.path()).unwrap();
         assert!(tokio::time::timeout(LOGGED.window * 2, broken.keep()).await.is_err(), "it runs forever");
-        assert_eq!(said(), "", "their time is not over by the clock");
+        assert_eq!(written(), "", "their time is not over by the clock");
         clock.advance(LOGGED.window + Duration::from_secs(1));
         assert!(tokio::time::timeout(LOGGED.window * 3, broken.keep()).await.is_err());
-        let said = said();
+        let written = written();
         let line = "Further broken backend responses were not logged addon=\"spoke1/telemetry\" count=3\n";
-        assert!(said.ends_with(line), "{said}");
-        assert!(said.lines().count() == 1, "{said}");
+        assert!(written.ends_with(line), "{written}");
+        assert!(written.lines().count() == 1, "{written}");
     }
 }

@@ -237,14 +237,14 @@ impl Session {
 
     /// Describes the client for the audit log.
     pub(super) fn caller<'p>(&self, peer: Option<&'p Peer>) -> Caller<'p> {
-        let Some(peer) = peer else { return Caller::stranger(self.remote, authz::claims(&self.leaf)) };
+        let Some(peer) = peer else { return Caller::stranger(self.remote, authz::unverified(&self.leaf)) };
         Caller {
             remote: self.remote,
             identity: Some(&peer.identity),
             signer: &peer.signer.name,
             issuer: peer.issuer.as_str(),
             serial: Some(peer.serial),
-            claims: String::new(),
+            unverified: String::new(),
         }
     }
 

@@ -125,7 +125,7 @@ impl UploadProgress {
 
 /// How slowly a client may send a body.
 #[derive(Debug)]
-pub(super) enum Patience {
+pub(super) enum Pace {
     /// At a minimal rate.
     Rate(MinRate, Tempo),
     /// As slowly as it likes, while something comes from either side within this time: a stream of gRPC may have
@@ -133,7 +133,7 @@ pub(super) enum Patience {
     Idle(Duration),
 }
 
-impl Patience {
+impl Pace {
     pub(super) fn rate(rate: MinRate) -> Self {
         Self::Rate(rate, Tempo::new(rate))
     }
@@ -161,7 +161,7 @@ pub(super) struct Upload<B = Incoming> {
     max: u64,
     passed: u64,
     progress: Arc<UploadProgress>,
-    patience: Patience,
+    pace: Pace,
     /// When the wait for the client's next piece began.
     waiting: Option<Instant>,
     /// Fires when the client has been too slow. A body that never waits for the client needs none.
@@ -170,9 +170,9 @@ pub(super) struct Upload<B = Incoming> {
 }
 
 impl<B> Upload<B> {
-    pub(super) fn new(inner: B, max: u64, patience: Patience, progress: Arc<UploadProgress>) -> Self {
+    pub(super) fn new(inner: B, max: u64, pace: Pace, progress: Arc<UploadProgress>) -> Self {
         let (waiting, timer) = (None, None);
-        Self { inner, record: None, max, passed: 0, progress, patience, waiting, timer, is_untouched: true }
+        Self { inner, record: None, max, passed: 0, progress, pace, waiting, timer, is_untouched: true }
     }
 
     /// Counts its bytes.
@@ -194,7 +194,7 @@ impl<B> Upload<B> {
         if self.waiting.is_none() {
             let now = Instant::now();
             self.waiting = Some(now);
-            let end = now + self.patience.left();
+            let end = now + self.pace.left();
             match &mut self.timer {
                 Some(timer) => timer.as_mut().reset(end),
                 None => self.timer = Some(Box::pin(tokio::time::sleep_until(end))),
@@ -202,14 +202,14 @@ impl<B> Upload<B> {
         }
         while let Some(timer) = &mut self.timer {
             ready!(timer.as_mut().poll(cx));
-            match self.patience {
-                Patience::Idle(idle) if self.progress.last() + idle > Instant::now() => {
+            match self.pace {
+                Pace::Idle(idle) if self.progress.last() + idle > Instant::now() => {
                     timer.as_mut().reset(self.progress.last() + idle);
                 }
                 _ => break,
             }
         }
-        Poll::Ready(self.progress.fail(self.patience.error()))
+        Poll::Ready(self.progress.fail(self.pace.error()))
     }
 
     /// Counts a piece.
@@ -218,9 +218,9 @@ impl<B> Upload<B> {
             record.received(bytes);
         }
         let waited = self.waiting.take().map_or(Duration::ZERO, |since| since.elapsed());
-        match &mut self.patience {
-            Patience::Rate(_, tempo) => tempo.add(waited, bytes),
-            Patience::Idle(_) => self.progress.passed(),
+        match &mut self.pace {
+            Pace::Rate(_, tempo) => tempo.add(waited, bytes),
+            Pace::Idle(_) => self.progress.passed(),
         }
         self.passed = self.passed.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
         if self.passed > self.max { Err(self.progress.fail(UploadError::TooLarge(self.max))) } else { Ok(()) }
@@ -270,19 +270,19 @@ mod tests {
 
     use super::*;
 
-    const RATE: MinRate = MinRate { bytes_per_second: 100, patience: Duration::from_secs(10) };
+    const RATE: MinRate = MinRate { bytes_per_second: 100, grace: Duration::from_secs(10) };
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_stream_may_last_and_a_slow_body_may_not() {
         let idle = Duration::from_secs(3600);
-        for (patience, lasts, expected) in [
-            (Patience::rate(RATE), RATE.patience, UploadError::Slow(100)),
-            (Patience::Idle(idle), idle, UploadError::Silent(idle)),
+        for (pace, lasts, expected) in [
+            (Pace::rate(RATE), RATE.grace, UploadError::Slow(100)),
+            (Pace::Idle(idle), idle, UploadError::Silent(idle)),
         ] {
             let progress = UploadProgress::new();
             let silent = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
             let began = Instant::now();
-            let ended = Upload::new(silent, 100, patience, Arc::clone(&progress)).frame().await;
+            let ended = Upload::new(silent, 100, pace, Arc::clone(&progress)).frame().await;
             assert!(matches!(ended, Some(Err(BodyError::Upload(error))) if error == expected));
             assert_eq!(progress.failure(), Some(expected));
             assert!(began.elapsed() >= lasts);
@@ -294,7 +294,7 @@ mod tests {
         let fields = ["x-remote-user", "x_addon_signer_cluster", "connection", "host", "x-checksum"];
         let trailers = fields.map(|name| (name.parse().unwrap(), HeaderValue::from_static("x")));
         let last = stream::iter([Ok::<_, Infallible>(Frame::trailers(HeaderMap::from_iter(trailers)))]);
-        let mut upload = Upload::new(StreamBody::new(last), 0, Patience::rate(RATE), UploadProgress::new());
+        let mut upload = Upload::new(StreamBody::new(last), 0, Pace::rate(RATE), UploadProgress::new());
         assert!(upload.is_untouched());
         let passed = upload.frame().await.unwrap().unwrap().into_trailers().unwrap();
         assert_eq!(passed.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-checksum"]);

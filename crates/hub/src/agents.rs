@@ -28,7 +28,7 @@ use addon_signer_ledger::{Health, Reader};
 /// How often all are counted; earlier if the ledger has changed.
 const ROUND: Duration = Duration::from_secs(15);
 /// The shortest time between two counts.
-const SETTLE: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_secs(2);
 /// The pause after a count is this many times as long as the count, so that a large fleet costs little.
 const SHARE: u32 = 20;
 /// The longest pause after a count: the task gives a sign of life before each.
@@ -84,7 +84,7 @@ async fn keep(links: HubLinks, inputs: AgentsInputs) {
             inputs.count(&links, &certificates.newest);
         }
         pulse.beat();
-        sleep((SHARE * began.elapsed()).clamp(SETTLE, LONGEST)).await;
+        sleep((SHARE * began.elapsed()).clamp(PAUSE, LONGEST)).await;
         // Each transaction of the ledger is a change.
         if let Ok(Err(_)) = timeout(ROUND, health.changed()).await {
             return; // the ledger's writer has ended, and with it the hub

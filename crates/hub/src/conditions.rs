@@ -30,8 +30,8 @@ pub enum Report {
 }
 
 impl From<Option<ConditionValue>> for Report {
-    fn from(told: Option<ConditionValue>) -> Self {
-        told.map_or(Self::Nothing, Self::ConditionValue)
+    fn from(condition: Option<ConditionValue>) -> Self {
+        condition.map_or(Self::Nothing, Self::ConditionValue)
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) const UNKNOWN: Duration = Duration::from_secs(15);
 const WARNING: Duration = Duration::from_secs(60);
 
 /// The most bytes that are kept of a refusal's message.
-const SAID_MAX: usize = 512;
+const MESSAGE_MAX: usize = 512;
 
 /// What the hub may do with a right that a policy must restrict.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,9 +85,9 @@ pub(super) fn judge<A>(policy: &str, answer: Result<A, Error>) -> Result<Right, 
         Err(Error::Api(status)) if status.is_already_exists() => Ok(Right::Unguarded(PolicyProblem::Missing)),
         // A conflict means that another client changed the object in between.
         Err(Error::Api(status)) if !status.is_conflict() && is_lasting(&status) => {
-            let mut said = status.message.clone();
-            said.truncate(said.floor_char_boundary(SAID_MAX));
-            Ok(Right::Unguarded(PolicyProblem::Unknown(said.into())))
+            let mut text = status.message.clone();
+            text.truncate(text.floor_char_boundary(MESSAGE_MAX));
+            Ok(Right::Unguarded(PolicyProblem::Unknown(text.into())))
         }
         Err(error) => Err(error),
     }
@@ -97,14 +97,14 @@ pub(super) fn judge<A>(policy: &str, answer: Result<A, Error>) -> Result<Right, 
 /// another one, the hub does not know whether ours is in force. Source: k8s.io/apiserver
 /// `pkg/admission/plugin/policy/validating/dispatcher.go`, and `policySource` for the order.
 fn is_by(policy: &str, status: &Status) -> bool {
-    let named = status.message.split_once("ValidatingAdmissionPolicy '").and_then(|(_, said)| said.split_once('\''));
-    named.is_some_and(|(name, said)| name.contains(policy) && said.starts_with(" with binding '"))
+    let named = status.message.split_once("ValidatingAdmissionPolicy '").and_then(|(_, text)| text.split_once('\''));
+    named.is_some_and(|(name, text)| name.contains(policy) && text.starts_with(" with binding '"))
 }
 
 /// The policy's message, if it is the policy's refusal.
-pub(super) fn said_by<'s>(policy: &str, status: &'s Status) -> Option<&'s str> {
-    let said = status.message.split_once(" denied request: ").map(|(_, said)| said);
-    said.filter(|_| is_by(policy, status))
+pub(super) fn denial_of<'s>(policy: &str, status: &'s Status) -> Option<&'s str> {
+    let text = status.message.split_once(" denied request: ").map(|(_, text)| text);
+    text.filter(|_| is_by(policy, status))
 }
 
 /// Whether it answers the dry run. The API server returns 429 or 5xx if it, or a webhook, cannot answer now.
@@ -168,8 +168,8 @@ impl<T: PolicyDryRun> Asking<T> {
         self.at = self.asked + UNKNOWN;
         match self.dry_run.attempt().await {
             // An API server that starts, or whose own authentication fails, refuses for a moment.
-            Ok(Right::Unguarded(PolicyProblem::Unknown(said))) if self.is_confirmed() => {
-                self.go_on_without(&said);
+            Ok(Right::Unguarded(PolicyProblem::Unknown(text))) if self.is_confirmed() => {
+                self.go_on_without(&text);
                 None
             }
             Ok(right) => {

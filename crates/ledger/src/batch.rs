@@ -126,8 +126,8 @@ impl<'a> Draft<'a> {
                     of_topic.map(|((_, name), value)| (name.clone(), value.clone())).collect(),
                 );
             }
-            LedgerCommand::Settle(record) if open.allow(record) => self.append(record, ""),
-            LedgerCommand::Settle(_) | LedgerCommand::Ask { .. } => {}
+            LedgerCommand::Close(record) if open.allow(record) => self.append(record, ""),
+            LedgerCommand::Close(_) | LedgerCommand::Ask { .. } => {}
         }
         LedgerOutcome::Done
     }

@@ -34,7 +34,7 @@ pub(crate) enum LedgerCommand {
     /// Writes nothing; asks for the latest values of a topic ([`Record::topic`]).
     Latest { topic: &'static str },
     /// Ends an open row, or records the certificate of an intent, unless the row's state has changed meanwhile.
-    Settle(Record),
+    Close(Record),
     /// Writes nothing; asks for the rows of a query, without those that the same transaction writes.
     Ask { sql: String, values: Vec<Value> },
 }

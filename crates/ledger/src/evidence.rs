@@ -10,7 +10,7 @@ use super::{LedgerError, Location, schema};
 use addon_signer_core::journal::checkpoint::Checkpoint;
 
 /// Timeout of a store. Without it, the hub would wait forever for a server that falls silent after the login.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Location {
     /// Why the ledger contradicts `checkpoint`; `None` if it does not. No archive takes the row of the published
@@ -20,7 +20,7 @@ impl Location {
     /// [`LedgerError`] when it cannot be read.
     pub async fn contradicts(&self, checkpoint: &Checkpoint) -> Result<Option<String>, LedgerError> {
         let late = |_| classify(self, &sqlx::Error::PoolTimedOut);
-        timeout(PATIENCE, self.compare(checkpoint)).await.map_err(late)?
+        timeout(TIMEOUT, self.compare(checkpoint)).await.map_err(late)?
     }
 
     async fn compare(&self, checkpoint: &Checkpoint) -> Result<Option<String>, LedgerError> {
@@ -30,7 +30,7 @@ impl Location {
 
     /// The last epoch that wrote. 0 if the ledger does not exist yet or does not answer; the writer finds that out.
     pub async fn last_epoch(&self) -> u64 {
-        timeout(PATIENCE, self.read_epoch()).await.ok().and_then(Result::ok).unwrap_or(0)
+        timeout(TIMEOUT, self.read_epoch()).await.ok().and_then(Result::ok).unwrap_or(0)
     }
 
     async fn read_epoch(&self) -> Result<u64, LedgerError> {

@@ -99,8 +99,8 @@ impl Ledger {
 
     /// Closes an open row: records that its intent was abandoned, that its certificate could not be published, or the
     /// certificate itself. Does nothing if the state of the row has changed meanwhile.
-    pub async fn settle(&self, record: Record) -> Result<(), LedgerError> {
-        self.ask(LedgerCommand::Settle(record)).await.map(drop)
+    pub async fn close(&self, record: Record) -> Result<(), LedgerError> {
+        self.ask(LedgerCommand::Close(record)).await.map(drop)
     }
 
     /// Notes that a certificate was published. Nothing waits for the note: if it is lost, recovery finds the

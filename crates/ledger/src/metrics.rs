@@ -44,7 +44,7 @@ impl LedgerMetrics {
     }
 
     /// Sets the gauges to the ledger's present state.
-    pub fn look(&self, health: &Health, location: &Location) {
+    pub fn observe(&self, health: &Health, location: &Location) {
         let tip = match health {
             Health::Up { tip, .. } => Some(tip.seq),
             Health::Starting | Health::Down(_) => None,

@@ -25,7 +25,7 @@ impl OpenStates {
     pub(crate) async fn read(connection: &mut Connection, commands: &[LedgerCommand]) -> Result<Self, BatchError> {
         let mut states = HashMap::new();
         for command in commands {
-            if let LedgerCommand::Settle(
+            if let LedgerCommand::Close(
                 Record::Abandoned { serial, .. } | Record::Unpublished { serial, .. } | Record::Signed { serial, .. },
             ) = command
             {

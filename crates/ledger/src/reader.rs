@@ -24,7 +24,7 @@ use addon_signer_core::timestamp::Timestamp;
 /// Largest number of queries at a time; further ones wait.
 const CONNECTIONS: usize = 4;
 /// Timeout of one query.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Certificates that expire within this time may count as not renewed.
 const DAY: Duration = Duration::from_secs(86_400);
 /// The most rows of one query for the newest certificates.
@@ -229,7 +229,7 @@ impl Reader {
         sql: String,
         values: Vec<Value>,
     ) -> Result<Vec<Cells>, LedgerError> {
-        let answered = timeout(PATIENCE, connection.rows(sql, values)).await;
+        let answered = timeout(TIMEOUT, connection.rows(sql, values)).await;
         let rows = answered.unwrap_or(Err(sqlx::Error::PoolTimedOut));
         let rows = rows.map_err(|error| classify(&self.0.location, &error))?;
         self.put_back(connection);

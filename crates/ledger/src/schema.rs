@@ -30,17 +30,17 @@ const SMALLEST_DATABASE: u64 = 512;
 /// Opens a ledger to write, and creates it if it does not exist.
 ///
 /// The caller holds the lock of a SQLite file; on PostgreSQL the migrations take a lock of their own.
-pub(crate) async fn open(location: &Location, patience: Duration) -> Result<Connection, LedgerError> {
+pub(crate) async fn open(location: &Location, limit: Duration) -> Result<Connection, LedgerError> {
     if let Location::Sqlite(path) = location {
         lock::create_private(path)?;
     }
-    open_again(location, patience).await
+    open_again(location, limit).await
 }
 
 /// Opens an existing ledger to write.
-pub(crate) async fn open_again(location: &Location, patience: Duration) -> Result<Connection, LedgerError> {
+pub(crate) async fn open_again(location: &Location, limit: Duration) -> Result<Connection, LedgerError> {
     let late = |_| classify(location, &sqlx::Error::PoolTimedOut);
-    timeout(patience, connect(location)).await.map_err(late)?
+    timeout(limit, connect(location)).await.map_err(late)?
 }
 
 async fn connect(location: &Location) -> Result<Connection, LedgerError> {

@@ -22,8 +22,8 @@ pub fn explain(error: &(dyn Error + 'static)) -> String {
             _ => None,
         };
         let plugin = cause.downcast_ref().and_then(without_output);
-        if let Some(said) = &plugin {
-            text = text.replace(&cause.to_string(), said); // those above may quote it
+        if let Some(message) = &plugin {
+            text = text.replace(&cause.to_string(), message); // those above may quote it
         }
         let end = refusal.or(plugin);
         let words = end.clone().unwrap_or_else(|| cause.to_string());

@@ -171,7 +171,7 @@ impl<K: Clone + DeserializeOwned + std::fmt::Debug> Pages<K> {
         }
         let page = loop {
             let params = ListParams { continue_token: self.after.clone(), ..self.selected.pages(self.size) };
-            match patiently(&self.api, &params).await {
+            match list_retrying(&self.api, &params).await {
                 Err(error) if self.size > LEAST && is_too_large(&error) => self.size /= 2,
                 listed => break listed?,
             }
@@ -222,7 +222,7 @@ where
     Ok(api.list(&selected.pages(1)).await?.items.pop())
 }
 
-async fn patiently<K>(api: &Api<K>, params: &ListParams) -> kube::Result<ObjectList<K>>
+async fn list_retrying<K>(api: &Api<K>, params: &ListParams) -> kube::Result<ObjectList<K>>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
 {

@@ -76,8 +76,8 @@ impl Hub {
     }
 
     /// Calls `look` with the objects.
-    pub(super) fn read<R>(&self, look: impl FnOnce(&Store) -> R) -> R {
-        look(&self.store.lock())
+    pub(super) fn read<R>(&self, read: impl FnOnce(&Store) -> R) -> R {
+        read(&self.store.lock())
     }
 
     /// Changes the objects in one step, and wakes the watches.

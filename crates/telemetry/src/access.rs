@@ -27,7 +27,7 @@ use addon_signer_core::timestamp::Timestamp;
 /// How many lines may wait to be written: those of a busy gateway in a fifth of a second, about 3 MB.
 const WAITING: usize = 4096;
 /// How often lost lines are reported.
-const TOLD: Duration = Duration::from_secs(60);
+const LOG_AGAIN: Duration = Duration::from_secs(60);
 /// How long the end of the process waits for the last lines.
 const LAST: Duration = Duration::from_secs(1);
 /// How often it then checks whether the queue has space.
@@ -138,17 +138,17 @@ impl<S: Subscriber> Layer<S> for AccessLines {
 }
 
 fn write(lines: &Receiver<Message>, sink: &Sink, lost: &AtomicU64) {
-    let mut told: Option<Instant> = None;
+    let mut logged: Option<Instant> = None;
     while let Ok(message) = lines.recv() {
         let is_last = matches!(message, Message::Written(_));
         match message {
             Message::Line(line) => sink.write_line(&line),
             Message::Written(waiting) => drop(waiting),
         }
-        if is_last || told.is_none_or(|at| at.elapsed() >= TOLD) {
+        if is_last || logged.is_none_or(|at| at.elapsed() >= LOG_AGAIN) {
             let missing = lost.swap(0, Ordering::Relaxed);
             if missing > 0 {
-                told = Some(Instant::now());
+                logged = Some(Instant::now());
                 complain(&format!("whoever reads the access log is too slow; {missing} lines are missing"));
             }
         }

@@ -9,7 +9,7 @@ use super::objects::{create, create_namespace};
 use super::pki::{PemPair, base64};
 use super::process::Process;
 use super::real::RealHub;
-use super::wait::{PATIENCE, wait_or_explain};
+use super::wait::{TIMEOUT, wait_or_explain};
 use super::{client, crds};
 
 pub const GROUP: &str = "cert-manager.io";
@@ -103,7 +103,7 @@ impl CertManager {
             let status = api.get_opt(name).await.ok()??.data.get("status")?.clone();
             (condition(&status, "Ready")?["reason"] == reason).then_some(status)
         };
-        wait_or_explain(PATIENCE, &what, probe, || self.process.tail()).await
+        wait_or_explain(TIMEOUT, &what, probe, || self.process.tail()).await
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::accounts::{GATEWAY_ACCOUNT, GATEWAY_USER, HUB_GROUPS};
 use super::deploy::{apply, part};
-use super::hub::PATIENCE;
+use super::hub::TIMEOUT;
 use super::request::mk_csr_of;
 use super::{TestHub, client, wait_until};
 
@@ -113,7 +113,7 @@ pub async fn answered(client: &Client, signer_name: &str, usage: &str, wish: &Cs
 pub async fn answer_to(client: &Client, name: &str) -> CertificateSigningRequest {
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
     let one = ListParams::default().fields(&format!("metadata.name={name}"));
-    wait_until(PATIENCE, "an answer", async || {
+    wait_until(TIMEOUT, "an answer", async || {
         let found = requests.list(&one).await.unwrap().items.into_iter().next()?;
         let status = found.status.as_ref()?;
         (status.certificate.is_some() || status.conditions.is_some()).then_some(found)

@@ -37,7 +37,7 @@ use super::{TestHub, objects, wait_for, wait_until};
 use crate::accounts::{HUB_GROUPS, HUB_USER};
 use crate::deploy::{apply, installed, part};
 
-pub use crate::wait::PATIENCE;
+pub use crate::wait::TIMEOUT;
 
 /// A hub without its gateway. What the hub wants the gateway to trust takes effect at once, unless the test sets
 /// [`RunningHubOptions::follow`] to false.
@@ -224,12 +224,12 @@ impl RunningHub {
 impl RunningHub {
     /// Waits until the hub ends; returns how it ended.
     pub async fn ended(&mut self) -> Result<(), HubError> {
-        wait_for(PATIENCE, "the hub to end", &mut self.task).await.unwrap()
+        wait_for(TIMEOUT, "the hub to end", &mut self.task).await.unwrap()
     }
 
     /// Waits until the hub leads; returns its epoch.
     pub async fn leads(&mut self) -> u32 {
-        wait_for(PATIENCE, "the hub to lead", self.leading.acquired()).await.unwrap()
+        wait_for(TIMEOUT, "the hub to lead", self.leading.acquired()).await.unwrap()
     }
 
     /// Makes a hub without a Lease believe that it leads in this epoch, or that its time as leader has ended.
@@ -241,7 +241,7 @@ impl RunningHub {
     pub async fn stop(mut self) {
         self.holding.stop.cancel();
         if let Some(task) = self.holding.task.take() {
-            wait_for(PATIENCE, "the hub to give its Lease back", task).await.unwrap();
+            wait_for(TIMEOUT, "the hub to give its Lease back", task).await.unwrap();
         }
     }
 }
@@ -272,7 +272,7 @@ pub async fn change_signer(admin: &Client, change: Value) -> AddOnSigner {
 pub async fn change_signer_seen(admin: &Client, change: Value) {
     let wanted = change_signer(admin, change).await.metadata.generation;
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    wait_until(PATIENCE, "the hub to see the signer's new specification", async || {
+    wait_until(TIMEOUT, "the hub to see the signer's new specification", async || {
         let seen = signers.get("telemetry").await.unwrap().status?.observed_generation;
         (seen >= wanted).then_some(())
     })
@@ -306,7 +306,7 @@ pub fn telemetry() -> Value {
 /// Waits until the signer's condition `Ready` has this status; returns its reason and message.
 pub async fn wait_ready(admin: &Client, name: &str, status: &str) -> (String, String) {
     let api: Api<AddOnSigner> = Api::all(admin.clone());
-    wait_until(PATIENCE, &format!("AddOnSigner {name} to be Ready={status}"), async || {
+    wait_until(TIMEOUT, &format!("AddOnSigner {name} to be Ready={status}"), async || {
         let conditions = api.get_opt(name).await.ok()??.status?.conditions;
         let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready")?;
         (ready.status == status && ready.reason != "Starting").then_some((ready.reason, ready.message))
@@ -322,7 +322,7 @@ pub async fn wait_csr<T>(
     pick: impl Fn(&CertificateSigningRequest) -> Option<T>,
 ) -> T {
     let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
-    wait_until(PATIENCE, &format!("{name} to be {what}"), async || {
+    wait_until(TIMEOUT, &format!("{name} to be {what}"), async || {
         api.get_opt(name).await.ok().flatten().as_ref().and_then(&pick)
     })
     .await

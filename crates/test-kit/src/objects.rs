@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::deploy::{of_kind, part};
-use crate::wait::PATIENCE;
+use crate::wait::TIMEOUT;
 use crate::wait_until;
 
 const ADDON_GROUP: &str = "addon.open-cluster-management.io";
@@ -103,7 +103,7 @@ pub async fn remake_cluster(client: &Client, name: &str) {
     };
     // A certificate that began in the second of the new object would be one of the new cluster.
     let now = remake().await;
-    wait_until(PATIENCE, "the next second", async || (remake().await > now).then_some(())).await;
+    wait_until(TIMEOUT, "the next second", async || (remake().await > now).then_some(())).await;
 }
 
 /// Installs the addon on the cluster.
@@ -139,7 +139,7 @@ where
 {
     let object = serde_json::from_value(object).unwrap();
     let mut unanswered = false;
-    wait_until(PATIENCE, "an answer to the creation of an object", async || {
+    wait_until(TIMEOUT, "an answer to the creation of an object", async || {
         match api.create(&PostParams::default(), &object).await {
             Ok(_) => Some(true),
             Err(kube::Error::Api(status)) if status.code == 409 => Some(unanswered),

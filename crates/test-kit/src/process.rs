@@ -48,9 +48,9 @@ impl Process {
     }
 
     /// Asks the program by `signal` to end, and kills it after `patience`.
-    pub fn end_by(mut self, signal: &str, patience: Duration) {
+    pub fn end_by(mut self, signal: &str, grace: Duration) {
         let asked = Command::new("kill").args(["-s", signal, &self.id().to_string()]).status();
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + grace;
         while asked.is_ok() && self.exited().is_none() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(10));
         }

@@ -7,13 +7,13 @@ use tokio::time::sleep;
 use crate::quick::{self, pass_during};
 
 /// How long a test waits for an event; long enough for a machine that has three times as much to do as it can.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub const TIMEOUT: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(50);
 /// How long it waits before time passes quickly.
 const AS_USUAL: Duration = Duration::from_millis(500);
 
 /// A shorter timeout states a bound, which is of the machine's time.
-const PATIENT: Duration = Duration::from_secs(10);
+const BOUND: Duration = Duration::from_secs(10);
 /// How much longer a loaded machine may take.
 const LOADED: u32 = 4;
 
@@ -47,7 +47,7 @@ where
 /// The output of a future that ends in time; otherwise as [`wait_until`].
 pub async fn wait_for<T>(timeout: Duration, what: &str, future: impl Future<Output = T>) -> T {
     let wait = Wait::begin(timeout);
-    let patience = async {
+    let expiry = async {
         while !wait.is_over() {
             wait.pause().await;
         }
@@ -55,7 +55,7 @@ pub async fn wait_for<T>(timeout: Duration, what: &str, future: impl Future<Outp
     tokio::select! {
         biased;
         output = future => output,
-        () = patience => panic!("waited {timeout:?} in vain for {what}"),
+        () = expiry => panic!("waited {timeout:?} in vain for {what}"),
     }
 }
 
@@ -77,11 +77,11 @@ impl Wait {
         let machine = self.machine.elapsed();
         let has_passed =
             || self.runtime.elapsed() >= quick::passes_in(self.timeout) || machine >= LOADED * self.timeout;
-        machine >= self.timeout && (self.timeout < PATIENT || has_passed())
+        machine >= self.timeout && (self.timeout < BOUND || has_passed())
     }
 
     async fn pause(&self) {
-        if self.timeout < PATIENT || self.machine.elapsed() < AS_USUAL {
+        if self.timeout < BOUND || self.machine.elapsed() < AS_USUAL {
             sleep(POLL).await
         } else {
             pass_during(POLL).await

@@ -24,7 +24,7 @@ use tonic_health::pb::health_client::HealthClient;
 type Failure = Box<dyn Error + Send + Sync>;
 
 const PAUSE: Duration = Duration::from_secs(2);
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest answer that is printed.
 const LONGEST: usize = 65_536;
 
@@ -37,10 +37,10 @@ async fn main() -> Result<(), Failure> {
     loop {
         // addon-signer-agent writes the three files at once, after the certificate has proven itself at the gateway.
         if certificates.join("tls.crt").exists() {
-            match timeout(PATIENCE, push(&url, &certificates)).await {
+            match timeout(TIMEOUT, push(&url, &certificates)).await {
                 Ok(Ok(())) => println!("pushed"),
                 Ok(Err(error)) => println!("failed: {error}"),
-                Err(_) => println!("failed: no answer within {PATIENCE:?}"),
+                Err(_) => println!("failed: no answer within {TIMEOUT:?}"),
             }
         }
         tokio::select! {

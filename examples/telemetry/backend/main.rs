@@ -39,9 +39,9 @@ async fn main() -> std::io::Result<()> {
 }
 
 async fn receive(State(totals): State<Totals>, headers: HeaderMap, body: Bytes) -> StatusCode {
-    let told = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     // The gateway removes these headers from what a client sends, and sets them from the certificate that it checked.
-    let (Some(cluster), Some(addon)) = (told("x-addon-signer-cluster"), told("x-addon-signer-addon")) else {
+    let (Some(cluster), Some(addon)) = (header("x-addon-signer-cluster"), header("x-addon-signer-addon")) else {
         return StatusCode::FORBIDDEN;
     };
     let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);

@@ -31,7 +31,7 @@ use addon_signer_platform::listing::{self, Selector};
 /// How often `--watch` polls.
 pub(super) const POLL: Duration = Duration::from_secs(1);
 /// How long a hub may take to begin a requested change.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Retries after a write conflict.
 const ATTEMPTS: usize = 5;
@@ -315,7 +315,7 @@ impl Ca {
                 return Ok(report);
             }
             let counts = report.rotation.as_ref().and_then(|rotation| rotation.ready.zip(rotation.total));
-            let pace = pace.told(started.elapsed(), counts);
+            let pace = pace.text_at(started.elapsed(), counts);
             // What was reported before does not show that a hub is running, nor what it does now.
             let waits = report.waits.is_some() || report.not_used.is_some();
             let has_begun = is_under_way(&report) || (waits && report != *first);
@@ -325,11 +325,11 @@ impl Ca {
                 eprintln!("{text}{pace}");
                 shown = text;
             }
-            if !has_begun && started.elapsed() > PATIENCE {
+            if !has_begun && started.elapsed() > TIMEOUT {
                 bail!(
                     "no hub has begun within {} s: `addon-signer check` says what is wrong. The next hub to start will \
                      begin",
-                    PATIENCE.as_secs()
+                    TIMEOUT.as_secs()
                 );
             }
             tokio::time::sleep(POLL).await;

@@ -110,8 +110,8 @@ pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     // mistaken for this one's.
     let this = format!("({id}, {now})");
     let refusal = |report: &LineageReport| {
-        let told = [report.not_used.clone(), report.problem.clone()].into_iter().flatten();
-        told.into_iter().find(|it| it.contains(NOT_USED) && it.contains(&this))
+        let reasons = [report.not_used.clone(), report.problem.clone()].into_iter().flatten();
+        reasons.into_iter().find(|it| it.contains(NOT_USED) && it.contains(&this))
     };
     let is_refused = |report: &LineageReport| refusal(report).is_some();
     let is_over = |it: &LineageReport| signs(it) || is_refused(it);

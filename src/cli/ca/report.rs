@@ -178,7 +178,7 @@ pub(super) struct Pace(Option<(Duration, i64)>);
 impl Pace {
     /// A sentence on how many have become ready per minute since the first count, and how long the rest takes at this
     /// rate. Empty while unknown. `elapsed` is the time since the command began, `counts` the ready ones and the total.
-    pub(super) fn told(&mut self, elapsed: Duration, counts: Option<(i64, i64)>) -> String {
+    pub(super) fn text_at(&mut self, elapsed: Duration, counts: Option<(i64, i64)>) -> String {
         let Some((ready, total)) = counts else {
             self.0 = None;
             return String::new();
@@ -250,14 +250,14 @@ mod tests {
     #[test]
     fn pace_is_told_once_more_are_ready() {
         let mut pace = Pace::default();
-        let mut told = |seconds, counts| pace.told(Duration::from_secs(seconds), counts);
-        assert_eq!(told(5, Some((100, 1_000))), "");
-        assert_eq!(told(15, Some((100, 1_000))), "");
-        assert_eq!(told(25, Some((300, 1_000))), " (600 per minute, about 70 s left)");
-        assert_eq!(told(125, Some((400, 1_000))), " (150 per minute, about 4 min left)");
-        assert_eq!(told(130, Some((1_000, 1_000))), "");
-        assert_eq!(told(140, None), "");
-        assert_eq!(told(150, Some((0, 10))), "", "another step begins anew");
-        assert_eq!(told(160, Some((5, 10))), " (30 per minute, about 10 s left)");
+        let mut text_at = |seconds, counts| pace.text_at(Duration::from_secs(seconds), counts);
+        assert_eq!(text_at(5, Some((100, 1_000))), "");
+        assert_eq!(text_at(15, Some((100, 1_000))), "");
+        assert_eq!(text_at(25, Some((300, 1_000))), " (600 per minute, about 70 s left)");
+        assert_eq!(text_at(125, Some((400, 1_000))), " (150 per minute, about 4 min left)");
+        assert_eq!(text_at(130, Some((1_000, 1_000))), "");
+        assert_eq!(text_at(140, None), "");
+        assert_eq!(text_at(150, Some((0, 10))), "", "another step begins anew");
+        assert_eq!(text_at(160, Some((5, 10))), " (30 per minute, about 10 s left)");
     }
 }

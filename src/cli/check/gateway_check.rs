@@ -178,12 +178,12 @@ mod tests {
             "https://::1:8443",
             "https://gateway:08443",
         ] {
-            let said = bad.parse::<GatewayAddress>().unwrap_err();
+            let message = bad.parse::<GatewayAddress>().unwrap_err();
             assert!(
-                said.ends_with(
+                message.ends_with(
                     "is not the address of a gateway; use https://HOST[:PORT], with an IPv6 address in brackets"
                 ),
-                "{said}"
+                "{message}"
             );
         }
     }

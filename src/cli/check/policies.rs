@@ -152,13 +152,13 @@ impl Inspection {
         let signers: Api<GuardedSigner> = Api::all(self.client.clone());
         let signers = listing::all(signers, Selector::all()).await?;
         let requests: Api<BoundedCsr> = Api::all(self.client.clone());
-        let mut told = Vec::new();
+        let mut waiting = Vec::new();
         for signer in signers.into_iter().filter_map(|signer| signer.read().ok()) {
             let of_signer = Selector::fields(&format!("spec.signerName={}", signer.spec.signer_name));
-            listing::each(requests.clone(), of_signer, |request| told.extend(unproven(request))).await?;
+            listing::each(requests.clone(), of_signer, |request| waiting.extend(unproven(request))).await?;
         }
-        let count = told.len();
-        Ok(told.pop().map(|why| (count, why)))
+        let count = waiting.len();
+        Ok(waiting.pop().map(|why| (count, why)))
     }
 }
 

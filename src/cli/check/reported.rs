@@ -77,14 +77,14 @@ impl Inspection {
                 }
             };
             let status = signer.status.clone().unwrap_or_default();
-            let told: Vec<_> = status.conditions.iter().filter_map(|it| self.judged(&about, it)).collect();
-            let is_bad = told.iter().any(|found| found.verdict == Verdict::Bad);
+            let findings: Vec<_> = status.conditions.iter().filter_map(|it| self.judged(&about, it)).collect();
+            let is_bad = findings.iter().any(|found| found.verdict == Verdict::Bad);
             match status.conditions.iter().find(|condition| condition.type_ == CONDITION_READY) {
                 None => found.push(Finding::bad(&about, "no hub has reported on it: is one running?")),
                 Some(ready) if !is_bad => found.push(Finding::good(&about, ready.message.as_str())),
                 Some(_) => {}
             }
-            found.extend(told);
+            found.extend(findings);
             found.extend(outdated(&about, &signer.metadata, status.observed_generation, self.now));
             // The hub does not serve a spec that it cannot read, and reports that itself.
             let plan = SignerConfig::read(&signer.spec, None).map(|config| config.authority.renew_before);

@@ -98,7 +98,7 @@ impl Inspection {
 }
 
 /// The reason and the message of the condition, if it is False by the hub's report.
-pub(in crate::cli) fn said_by_hub<'r>(route: &'r AddOnRoute, condition: &str) -> Option<(&'r str, String)> {
+pub(in crate::cli) fn reported_by_hub<'r>(route: &'r AddOnRoute, condition: &str) -> Option<(&'r str, String)> {
     let conditions = &route.status.as_ref()?.conditions;
     let refused = conditions.iter().find(|it| it.type_ == condition && it.status == "False")?;
     let is_about_this = refused.observed_generation == route.metadata.generation;
@@ -109,8 +109,8 @@ pub(in crate::cli) fn said_by_hub<'r>(route: &'r AddOnRoute, condition: &str) ->
 /// attach to their AddOnSigner.
 pub(in crate::cli) fn left_out(routes: &[Guarded<AddOnRoute>]) -> BTreeSet<RouteName> {
     let may_attach = |route: &AddOnRoute| {
-        let said = said_by_hub(route, CONDITION_ACCEPTED);
-        said.is_none_or(|(reason, _)| ![NO_PARENT, NOT_ALLOWED].contains(&reason))
+        let reported = reported_by_hub(route, CONDITION_ACCEPTED);
+        reported.is_none_or(|(reason, _)| ![NO_PARENT, NOT_ALLOWED].contains(&reason))
     };
     let counted = || routes.iter().filter(|route| route.object.0.as_ref().is_ok_and(may_attach));
     let mut oldest = Oldest::new(MOST_ROUTES);

@@ -16,7 +16,7 @@ use ring::rand::SystemRandom;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::check::routes_check::{left_out, name_of, said_by_hub};
+use super::check::routes_check::{left_out, name_of, reported_by_hub};
 use crate::cli::caller::CommandUser;
 use crate::output::{Format, Rows};
 use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS};
@@ -199,10 +199,10 @@ impl Existing {
                     continue;
                 }
             };
-            let unusable = said_by_hub(&route, CONDITION_RESOLVED_REFS).map(|(_, cause)| cause);
+            let unusable = reported_by_hub(&route, CONDITION_RESOLVED_REFS).map(|(_, cause)| cause);
             unresolved.extend(unusable.map(|cause| (name.clone(), cause)));
             // Only the hub knows all host names of its gateway.
-            let elsewhere = said_by_hub(&route, CONDITION_ACCEPTED).filter(|(reason, _)| *reason == NO_HOSTNAME);
+            let elsewhere = reported_by_hub(&route, CONDITION_ACCEPTED).filter(|(reason, _)| *reason == NO_HOSTNAME);
             match route_plan(&route) {
                 Ok(plan) => match elsewhere {
                     Some((_, cause)) => unreadable.push((name, Some(plan.signer), cause)),
@@ -289,10 +289,10 @@ impl Existing {
         if !args.gateway_name.is_empty() {
             return args.gateway_name.clone();
         }
-        let claimed = self.signers.iter().flat_map(|signer| &signer.attachment.hostnames);
+        let named = self.signers.iter().flat_map(|signer| &signer.attachment.hostnames);
         // All AddOnSigners share the first name of a gateway.
         let first = [Host::Name(String::new())];
-        first.into_iter().chain(Host::of_authority(args.authority())).chain(claimed.cloned()).collect()
+        first.into_iter().chain(Host::of_authority(args.authority())).chain(named.cloned()).collect()
     }
 
     /// What an eligible client's request depends on and cannot be read.

@@ -12,7 +12,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 
 use super::certificates::{Accepted, Holding, holdings};
-use super::row::{AgentState, Facts, Row, Said, TrustBy};
+use super::row::{AgentState, Facts, Reported, Row, TrustBy};
 use super::signers::{FleetSigners, SignersOf};
 use crate::cli::certs::LedgerSource;
 use addon_signer_api::Lenient;
@@ -123,7 +123,7 @@ pub(in crate::cli) async fn gather(
     let unserved = unserved(&csrs, &signers.answerers, now.minus(UNSERVED_AFTER), &addons);
     let mut rows = Vec::new();
     for (key, addon) in addons.ours {
-        let InstalledAddOn { not_eligible, unregistered, valid_from: _, revoked_before, trust_by, said } = addon;
+        let InstalledAddOn { not_eligible, unregistered, valid_from: _, revoked_before, trust_by, reported } = addon;
         let holding = holdings.as_mut().map(|all| all.remove(&key).unwrap_or_default());
         let facts = Facts {
             not_eligible,
@@ -136,7 +136,7 @@ pub(in crate::cli) async fn gather(
             depends_on: holding.as_ref().map(Holding::depends_on).unwrap_or_default(),
             certificate: holding.map(|holding| holding.held),
             csr: csrs.open(&key, None, &signers.answerers),
-            said,
+            reported,
             has_gateways_apart,
         };
         rows.push(Row::of(&key, facts));
@@ -195,7 +195,7 @@ struct InstalledAddOn {
     revoked_before: Option<Timestamp>,
     trust_by: TrustBy,
     /// What the hub reports about its certificate.
-    said: Option<Said>,
+    reported: Option<Reported>,
 }
 
 /// The installed addons.
@@ -233,7 +233,7 @@ async fn installed(
             valid_from,
             revoked_before,
             trust_by: served.trust_by(has_place),
-            said: Said::read(status, now, [valid_from, revoked_before]),
+            reported: Reported::read(status, now, [valid_from, revoked_before]),
         };
         addons.ours.insert(key, read);
     });

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use addon_signer_api::registrations::certificate_said;
+use addon_signer_api::registrations::certificate_reported;
 use addon_signer_core::certification::{Certification, Newest, OpenCsr, read_issued};
 use addon_signer_core::conditions::CERTIFICATES_REVOKED;
 use addon_signer_core::identity::AddOnKey;
@@ -18,7 +18,7 @@ const STALE: &str = "a certificate from a present authority: delete its Secret o
                      (docs/runbooks/lost-ca.md)";
 
 /// How many bytes of a condition's message are shown: a cluster may write it.
-const MOST_SAID: usize = 512;
+const LONGEST_MESSAGE: usize = 512;
 
 /// The state of an addon on a cluster; the worst comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -73,7 +73,7 @@ pub(super) struct Held {
 
 /// What the hub reports in the condition of an addon. The cluster may write that condition too.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum Reported {
     /// Its certificate.
     Issued(Held),
     /// What it waits for.
@@ -85,15 +85,15 @@ pub(super) enum Said {
     },
 }
 
-impl Said {
+impl Reported {
     /// Reads the status of a ManagedClusterAddOn. `since`: certificates that begin earlier are refused; are revoked.
     pub(super) fn read(status: &Value, now: Timestamp, since: [Option<Timestamp>; 2]) -> Option<Self> {
-        let (holds, reason, message) = certificate_said(status)?;
+        let (holds, reason, message) = certificate_reported(status)?;
         if let Some(known) = [Certification::NoCsr, Certification::Revoked].iter().find(|it| it.message() == message) {
             return Some(Self::waits(known));
         }
         if !holds {
-            let message = &message[..message.floor_char_boundary(MOST_SAID)];
+            let message = &message[..message.floor_char_boundary(LONGEST_MESSAGE)];
             let waits_for = format!("what its condition {CONDITION_CERTIFICATE} says: {message}");
             return Some(Self::Waits { is_revoked: reason == CERTIFICATES_REVOKED, waits_for });
         }
@@ -132,7 +132,7 @@ pub(super) struct Facts {
     /// Its newest CSR, unless a later one has a certificate.
     pub(super) csr: Option<OpenCsr>,
     /// What the hub reports.
-    pub(super) said: Option<Said>,
+    pub(super) reported: Option<Reported>,
     /// Whether a ManifestWork has brought the present trust bundle; `None` if none should.
     pub(super) trust: Option<bool>,
     pub(super) trust_by: TrustBy,
@@ -198,9 +198,9 @@ impl Row {
 impl Facts {
     /// The certificate that it has, by the ledger, or else by the hub's report.
     fn held(&self) -> Option<&Held> {
-        match (&self.certificate, &self.said) {
+        match (&self.certificate, &self.reported) {
             (Some(held), _) => held.as_ref(),
-            (None, Some(Said::Issued(held))) => Some(held),
+            (None, Some(Reported::Issued(held))) => Some(held),
             (None, _) => None,
         }
     }
@@ -217,7 +217,7 @@ impl Facts {
         }
         let knows_uses = self.certificate.is_some() && !self.has_gateways_apart;
         match self.held() {
-            None if self.certificate.is_none() && self.said.is_none() => (AgentState::Unknown, None),
+            None if self.certificate.is_none() && self.reported.is_none() => (AgentState::Unknown, None),
             None => self.missing(),
             Some(_) if self.trust == Some(false) => {
                 (AgentState::NoTrust, Some("its cluster to apply the present trust bundle".to_owned()))
@@ -234,15 +234,15 @@ impl Facts {
         let (none, revoked) = (AgentState::NoCertificate, AgentState::Revoked);
         // A CSR for another program's signer does not end the revocation.
         let counts = |open: &&OpenCsr| !(self.has_revoked && matches!(open, OpenCsr::NoSuchSigner { .. }));
-        match (self.csr.as_ref().filter(counts), &self.unregistered, &self.said) {
+        match (self.csr.as_ref().filter(counts), &self.unregistered, &self.reported) {
             (Some(open), ..) => (none, Certification::Open(open.clone()).waits_for()),
             (_, Some(signer), _) => {
                 (none, Some(format!("{signer} in status.registrations of its ManagedClusterAddOn")))
             }
             _ if self.has_revoked => (revoked, Certification::Revoked.waits_for()),
             _ if self.has_stale => (none, Some(STALE.to_owned())),
-            (.., Some(Said::Waits { is_revoked: true, waits_for })) => (revoked, Some(waits_for.clone())),
-            (.., Some(Said::Waits { waits_for, .. })) => (none, Some(waits_for.clone())),
+            (.., Some(Reported::Waits { is_revoked: true, waits_for })) => (revoked, Some(waits_for.clone())),
+            (.., Some(Reported::Waits { waits_for, .. })) => (none, Some(waits_for.clone())),
             _ => (none, Certification::NoCsr.waits_for()),
         }
     }
@@ -329,10 +329,10 @@ mod tests {
 
     #[test]
     fn the_hubs_report_answers_where_the_ledger_does_not() {
-        let waits = || Some(Said::Waits { is_revoked: false, waits_for: "y".to_owned() });
-        let revoked = || Some(Said::Waits { is_revoked: true, waits_for: "z".to_owned() });
-        let (issued, none) = (|| held(None).flatten().map(Said::Issued), Some(None));
-        for (certificate, said, state, waits_for) in [
+        let waits = || Some(Reported::Waits { is_revoked: false, waits_for: "y".to_owned() });
+        let revoked = || Some(Reported::Waits { is_revoked: true, waits_for: "z".to_owned() });
+        let (issued, none) = (|| held(None).flatten().map(Reported::Issued), Some(None));
+        for (certificate, reported, state, waits_for) in [
             (None, None, AgentState::Unknown, None),
             (None, waits(), AgentState::NoCertificate, Some("y")),
             (None, revoked(), AgentState::Revoked, Some("z")),
@@ -341,12 +341,12 @@ mod tests {
             (none, issued(), AgentState::NoCertificate, Some("its agent to make a CSR")),
             (held(None), waits(), AgentState::NeverSeen, Some("its first request at the gateway")),
         ] {
-            let facts = Facts { certificate, said, ..Facts::default() };
+            let facts = Facts { certificate, reported, ..Facts::default() };
             assert_eq!(facts.judge(), (state, waits_for.map(str::to_owned)), "{facts:?}");
         }
         let row = Row::of(
             &AddOnKey { cluster: "c".parse().unwrap(), addon: "t".parse().unwrap() },
-            Facts { said: issued(), ..Facts::default() },
+            Facts { reported: issued(), ..Facts::default() },
         );
         assert!(!row.is_recorded);
         assert_eq!((row.depends_on, row.last_seen), (BTreeMap::from([("a".to_owned(), false)]), None));
@@ -362,25 +362,25 @@ mod tests {
 
     #[test]
     fn a_report_is_read_with_its_end_and_cut() {
-        let said = |value: &str, message: &str| {
+        let reported = |value: &str, message: &str| {
             let condition = json!({ "type": CONDITION_CERTIFICATE, "status": value, "message": message });
             let since = [Some(Timestamp::from_unix(20)), Some(Timestamp::from_unix(10))];
-            Said::read(&json!({ "conditions": [condition] }), Timestamp::from_unix(100), since)
+            Reported::read(&json!({ "conditions": [condition] }), Timestamp::from_unix(100), since)
         };
         let issued = |from, until| {
             let (from, until) = (Timestamp::from_unix(from), Timestamp::from_unix(until));
-            said("True", &Certification::Issued { from, until, authority: "a".into(), refused: None }.message())
+            reported("True", &Certification::Issued { from, until, authority: "a".into(), refused: None }.message())
         };
         for (from, revoked) in [(9, true), (10, false)] {
-            assert!(matches!(issued(from, 101), Some(Said::Waits { is_revoked, .. }) if is_revoked == revoked));
+            assert!(matches!(issued(from, 101), Some(Reported::Waits { is_revoked, .. }) if is_revoked == revoked));
         }
-        assert!(matches!(issued(20, 101), Some(Said::Issued(_))));
+        assert!(matches!(issued(20, 101), Some(Reported::Issued(_))));
         let ended = issued(20, 100);
-        assert!(matches!(&ended, Some(Said::Waits { waits_for, .. }) if waits_for.contains("expired at")), "{ended:?}");
-        assert_eq!(said("True", "what a cluster wrote"), None);
-        let long = said("False", &"x".repeat(100_000));
-        let Some(Said::Waits { waits_for: long, .. }) = long else { panic!("it is a report") };
-        assert!(long.len() < 2 * MOST_SAID);
+        assert!(matches!(ended, Some(Reported::Waits { waits_for, .. }) if waits_for.contains("expired at")));
+        assert_eq!(reported("True", "what a cluster wrote"), None);
+        let long = reported("False", &"x".repeat(100_000));
+        let Some(Reported::Waits { waits_for: long, .. }) = long else { panic!("it is a report") };
+        assert!(long.len() < 2 * LONGEST_MESSAGE);
     }
 
     #[test]

@@ -8,12 +8,12 @@ use kube::{Api, Client, ResourceExt};
 
 use super::row::TrustBy;
 use addon_signer_api::identity::Requester;
-use addon_signer_api::rules::claimant;
+use addon_signer_api::rules::candidate;
 use addon_signer_api::signer::{Approval, TrustMode};
 use addon_signer_api::status::{CONDITION_READY, CONDITION_TRUST_DISTRIBUTED, DUPLICATE_SIGNER_NAME};
 use addon_signer_api::{AddOnSigner, GuardedSigner};
 use addon_signer_core::identity::AddOnName;
-use addon_signer_core::ownership::{Claimant, Ownership};
+use addon_signer_core::ownership::{Candidate, Ownership};
 use addon_signer_hub::csrs::answerers::{Answerer, Answerers};
 use addon_signer_platform::listing::{self, Selector};
 
@@ -68,7 +68,7 @@ impl SignersOf {
 #[derive(Debug, Default)]
 pub(super) struct FleetSigners {
     pub(super) of_addon: BTreeMap<AddOnName, SignersOf>,
-    claimants: Vec<(String, Option<Claimant>)>,
+    candidates: Vec<(String, Option<Candidate>)>,
     parts: Vec<(String, Vec<String>, SignersOf)>,
     pub(super) answerers: Answerers,
 }
@@ -91,7 +91,7 @@ impl FleetSigners {
         // The hub writes all or none, and reports it for those that it serves.
         let has_works = self.parts.iter().any(|(_, _, part)| part.has_works);
         let mut ownership = Ownership::default();
-        ownership.update(std::mem::take(&mut self.claimants));
+        ownership.update(std::mem::take(&mut self.candidates));
         for (name, addons, part) in std::mem::take(&mut self.parts) {
             let others = ownership.not_of(&name);
             let its = addons.iter().filter(|addon| !others.contains_key(addon.as_str()));
@@ -106,25 +106,26 @@ impl FleetSigners {
 
     fn add(&mut self, signer: &AddOnSigner) {
         let spec = &signer.spec;
-        self.claimants.push((signer.name_any(), Some(claimant(signer))));
+        self.candidates.push((signer.name_any(), Some(candidate(signer))));
         let authorities = signer.status.iter().flat_map(|status| &status.authorities);
         let conditions = || signer.status.iter().flat_map(|status| &status.conditions);
         let part = SignersOf {
             signer_names: BTreeSet::from([spec.signer_name.clone()]),
             asks_itself: spec.identity.requesters.contains(&Requester::AddOn),
             wants_works: spec.trust.manifest_work == TrustMode::Auto,
-            has_works: conditions().any(|told| told.type_ == CONDITION_TRUST_DISTRIBUTED),
+            has_works: conditions().any(|condition| condition.type_ == CONDITION_TRUST_DISTRIBUTED),
             authorities: authorities.map(|known| known.id.clone()).collect(),
             is_unreported: signer.status.is_none(),
         };
         self.parts.push((signer.name_any(), spec.add_ons.clone(), part));
-        let mut bad = conditions().filter(|told| told.type_ == CONDITION_READY && told.status != "True");
+        let mut bad = conditions().filter(|condition| condition.type_ == CONDITION_READY && condition.status != "True");
         let bad = bad.next();
         let name = signer.name_any();
-        let problem = bad.map(|told| format!("the AddOnSigner {name} says {}: {}", told.reason, told.message));
+        let problem =
+            bad.map(|condition| format!("the AddOnSigner {name} says {}: {}", condition.reason, condition.message));
         let answerer = Answerer { leaves_approval: spec.approval == Approval::External, problem };
         let known = self.answerers.by_name.entry(spec.signer_name.clone());
-        if bad.is_some_and(|told| told.reason == DUPLICATE_SIGNER_NAME) {
+        if bad.is_some_and(|condition| condition.reason == DUPLICATE_SIGNER_NAME) {
             known.or_insert(answerer);
         } else {
             known.insert_entry(answerer);

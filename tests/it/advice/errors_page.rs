@@ -26,8 +26,8 @@ fn first_cells(section: &str) -> BTreeSet<String> {
 fn the_page_of_errors_has_every_problem() {
     let problems = first_cells(&between("docs/reference.md", "\n## Problems\n", "\n[gateway.md]"));
     assert!(problems.len() > 20, "{problems:?}");
-    let told = first_cells(&between("docs/addon-errors.md", "\n## The gateway refuses a request\n", "\n## "));
-    assert_eq!(told, problems);
+    let reported = first_cells(&between("docs/addon-errors.md", "\n## The gateway refuses a request\n", "\n## "));
+    assert_eq!(reported, problems);
 }
 
 /// Those of addons that are not eligible are the reasons of eligibility; two of these only make a CSR wait.
@@ -38,6 +38,7 @@ fn the_page_of_errors_has_every_refused_csr() {
     let mut reasons: BTreeSet<_> = quoted(&causes).union(&quoted(&eligibility)).cloned().collect();
     assert!(reasons.remove("RegistryNotReady") && reasons.remove("RegistryOutdated"));
     reasons.insert("CertificateOutdated".to_owned()); // it is only on the CSR
-    let told = first_cells(&between("docs/addon-errors.md", "\n## The hub refuses a CSR\n", "A CSR that is neither"));
-    assert_eq!(told, reasons);
+    let reported =
+        first_cells(&between("docs/addon-errors.md", "\n## The hub refuses a CSR\n", "A CSR that is neither"));
+    assert_eq!(reported, reasons);
 }

@@ -35,7 +35,7 @@ pub(super) struct Answers {
     pub(super) revoked: Which,
     pub(super) bundle: Bundle,
     /// Whose holders it tells to renew at once.
-    pub(super) told: Which,
+    pub(super) must_renew: Which,
     acceptor: TlsAcceptor,
     /// Whether it ends each connection without a word.
     pub(super) away: bool,
@@ -57,7 +57,7 @@ impl GatewayStandIn {
             refuse: false,
             revoked: Box::new(|_| false),
             bundle: bundle(serving),
-            told: Box::new(|_| false),
+            must_renew: Box::new(|_| false),
             acceptor,
             away: false,
             connections: 0,
@@ -132,7 +132,7 @@ fn answer(answers: &mut Answers, peer: &CertificateDer<'_>, request: &Request<In
             let user = leaf.subject().iter_common_name().next().unwrap().as_str().unwrap();
             reply(200, json!({ "user": user }).to_string())
         }
-        "/v1/bundle" if (answers.told)(peer) => {
+        "/v1/bundle" if (answers.must_renew)(peer) => {
             let builder = Response::builder().status(304).header("x-addon-signer-renew-within", "0");
             builder.body(Full::default()).unwrap()
         }

@@ -3,6 +3,7 @@
 mod distrust;
 mod gateway;
 mod health;
+mod hinted;
 mod keeping;
 mod on_renew;
 mod parts;
@@ -11,4 +12,3 @@ mod proxied;
 mod ready;
 mod refusals;
 mod revocation;
-mod told;

@@ -214,21 +214,21 @@ async fn once_waits_for_the_command_and_fails_with_it() {
         run_program(home, &[path], &arguments.iter().map(String::as_str).collect::<Vec<_>>()).await
     };
     let failed = once("sh -c 'echo no such unit >&2; exit 5'").await;
-    let said = text(&failed.stderr);
-    assert_eq!(failed.status.code(), Some(1), "{said}");
+    let message = text(&failed.stderr);
+    assert_eq!(failed.status.code(), Some(1), "{message}");
     let sentence = "addon-signer-agent: the stored certificate is good, but the command of --on-renew failed: \"sh\" \
                     ended with exit code 5, after it said: no such unit\n";
-    assert!(said.ends_with(sentence), "{said}");
+    assert!(message.ends_with(sentence), "{message}");
     // Nothing is due any more, but the command has not succeeded yet.
     let file = home.join("arguments");
     let worked = once(&format!("sh -c 'cp \"$ADDON_SIGNER_OUTPUT_DIR/tls.crt\" {}'", file.display())).await;
-    let said = text(&worked.stderr);
-    assert!(worked.status.success() && said.contains("The stored certificate is valid"), "{said}");
+    let message = text(&worked.stderr);
+    assert!(worked.status.success() && message.contains("The stored certificate is valid"), "{message}");
     assert_eq!(fs::read(file).unwrap(), fs::read(output(&world).join("tls.crt")).unwrap());
     assert_eq!(world.requests().await.len(), 1);
     let wrong = once("sh -c 'exit").await;
-    let said = text(&wrong.stderr);
-    assert!(wrong.status.code() == Some(2) && said.contains("a quotation mark is not closed"), "{said}");
+    let message = text(&wrong.stderr);
+    assert!(wrong.status.code() == Some(2) && message.contains("a quotation mark is not closed"), "{message}");
 }
 
 #[tokio::test]

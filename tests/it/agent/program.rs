@@ -11,7 +11,7 @@ use x509_parser::pem::parse_x509_pem;
 
 use crate::whole::{get, mk_whole};
 use test_kit::built::agent_program;
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::process::free_port;
 use test_kit::{accept_cluster, install_addon, wait_until};
 
@@ -52,11 +52,11 @@ async fn the_program_enrols_once_then_finds_its_certificate_valid() {
         "--output-dir",
         output.to_str().unwrap(),
     ];
-    for said in ["Enrolled", "The stored certificate is valid"] {
+    for message in ["Enrolled", "The stored certificate is valid"] {
         let once = run(home.path(), &[], &arguments).await;
         let log = text(&once.stderr);
         assert!(once.status.success(), "{log}");
-        assert!(log.contains(said), "{log}");
+        assert!(log.contains(message), "{log}");
         assert_eq!(text(&once.stdout), "");
         assert!(!log.contains("PRIVATE"), "{log}");
     }
@@ -70,7 +70,7 @@ async fn the_program_enrols_once_then_finds_its_certificate_valid() {
     let (_, pem) = parse_x509_pem(&std::fs::read(output.join("tls.crt")).unwrap()).unwrap();
     let end = pem.parse_x509().unwrap().validity().not_after.timestamp();
     let shown = format!("\naddon_signer_agent_certificate_end_timestamp_seconds {end}\n");
-    wait_until(PATIENCE, "the metric to have the certificate's end", async || {
+    wait_until(TIMEOUT, "the metric to have the certificate's end", async || {
         TcpStream::connect(metrics).await.ok()?;
         get(metrics, "/metrics").await.1.contains(&shown).then_some(())
     })
@@ -88,8 +88,8 @@ async fn the_program_says_in_one_sentence_what_cannot_work() {
     let arguments = "--cluster=c1 --addon=telemetry --signer=example.com/telemetry --once \
                      --gateway=https://127.0.0.1:9 --output-dir=certs --hub-kubeconfig=no/such/file";
     let missing = run(home.path(), &[], &arguments.split_whitespace().collect::<Vec<_>>()).await;
-    let said = text(&missing.stderr);
-    assert_eq!(missing.status.code(), Some(1), "{said}");
-    assert!(said.contains("addon-signer-agent: "), "{said}");
-    assert!(said.contains("the kubeconfig no/such/file cannot be used"), "{said}");
+    let message = text(&missing.stderr);
+    assert_eq!(missing.status.code(), Some(1), "{message}");
+    assert!(message.contains("addon-signer-agent: "), "{message}");
+    assert!(message.contains("the kubeconfig no/such/file cannot be used"), "{message}");
 }

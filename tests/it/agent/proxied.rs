@@ -35,8 +35,8 @@ fn api_server(kubeconfig: &Kubeconfig) -> String {
 async fn environment_proxy_is_used_for_hub_and_gateway() {
     let world = AgentWorld::start().await;
     let proxy = TunnelProxy::start().await;
-    let said = enrol(&world, &[("HTTPS_PROXY", &format!("http://{}", proxy.address))]).await;
-    assert!(said.contains("Enrolled"), "{said}");
+    let message = enrol(&world, &[("HTTPS_PROXY", &format!("http://{}", proxy.address))]).await;
+    assert!(message.contains("Enrolled"), "{message}");
     let hub = api_server(&Kubeconfig::read_from(world.kubeconfig()).unwrap());
     assert!(proxy.was_asked_for(&hub));
     assert!(proxy.was_asked_for(world.gateway.url().trim_start_matches("https://")));
@@ -46,8 +46,8 @@ async fn environment_proxy_is_used_for_hub_and_gateway() {
 async fn what_needs_no_proxy_is_reached_without_it() {
     let world = AgentWorld::start().await;
     let variables = [("HTTPS_PROXY", "http://127.0.0.1:9"), ("NO_PROXY", "127.0.0.0/8,localhost")];
-    let said = enrol(&world, &variables).await;
-    assert!(said.contains("Enrolled"), "{said}");
+    let message = enrol(&world, &variables).await;
+    assert!(message.contains("Enrolled"), "{message}");
 }
 
 #[tokio::test]
@@ -58,8 +58,8 @@ async fn the_proxy_of_the_kubeconfig_is_for_the_hub_alone() {
     let hub = api_server(&kubeconfig);
     kubeconfig.clusters[0].cluster.as_mut().unwrap().proxy_url = Some(format!("http://{}", proxy.address));
     std::fs::write(world.kubeconfig(), serde_saphyr::to_string(&kubeconfig).unwrap()).unwrap();
-    let said = enrol(&world, &[("NO_PROXY", "*")]).await;
-    assert!(said.contains("Enrolled"), "{said}");
+    let message = enrol(&world, &[("NO_PROXY", "*")]).await;
+    assert!(message.contains("Enrolled"), "{message}");
     assert!(proxy.was_asked_for(&hub));
     assert!(!proxy.was_asked_for(world.gateway.url().trim_start_matches("https://")));
 }
@@ -71,8 +71,8 @@ async fn a_proxy_that_cannot_be_used_is_said_without_its_password() {
         ("https://user:secret@127.0.0.1:9", "the proxy that HTTPS_PROXY names cannot be used"),
         ("http://user:secret@127.0.0.1:9", "the proxy 127.0.0.1:9 did not connect"),
     ] {
-        let said = enrol(&world, &[("HTTPS_PROXY", proxy)]).await;
-        assert!(said.contains(sentence), "{said}");
-        assert!(!said.contains("secret"), "{said}");
+        let message = enrol(&world, &[("HTTPS_PROXY", proxy)]).await;
+        assert!(message.contains(sentence), "{message}");
+        assert!(!message.contains("secret"), "{message}");
     }
 }

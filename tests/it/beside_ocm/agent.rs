@@ -18,7 +18,7 @@ use crate::hub::issuers::{change, put_authority_in};
 use crate::whole::client::ClientPair;
 use crate::whole::{Whole, active, prepare, serving_anchors};
 use test_kit::company::{CompanyCa, ca_params};
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::objects::managed_cluster_addons;
 use test_kit::ocm::{ADDON_NAMESPACE, OcmAgent};
 use test_kit::{TestHub, install_addon, wait_until};
@@ -86,7 +86,7 @@ async fn ocms_own_agent_enrols_is_let_in_and_renews_across_a_rotation() {
     assert_eq!(certificates[1..], [one.der.clone(), middle.der.clone()], "all but the root");
 
     put_authority_in(&admin, "company", &two, &[&middle], &root).await;
-    wait_until(PATIENCE, "the new authority to sign", async || active(&admin).await.filter(|id| *id == two.id())).await;
+    wait_until(TIMEOUT, "the new authority to sign", async || active(&admin).await.filter(|id| *id == two.id())).await;
     assert_eq!(first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200, "the old one still counts");
     let mut round = 0;
     let renewed = agent

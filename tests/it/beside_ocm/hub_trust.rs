@@ -26,19 +26,20 @@ use test_kit::{TestHub, install_addon, wait_until};
 
 /// The longest name of an addon, from which hub and OCM derive longer names.
 const LONGEST: &str = "the-addon-whose-name-is-as-long-as-a-label-of-kubernetes-may-be";
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// OCM's work agent looks at what it has applied every four to six minutes (its `manifestcontroller`).
 const REAPPLIED: Duration = Duration::from_secs(480);
 
 /// What the hub says of the distribution.
-async fn told(admin: &Client) -> Option<Condition> {
+async fn reported(admin: &Client) -> Option<Condition> {
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let conditions = signers.get("telemetry").await.unwrap().status?.conditions;
     conditions.into_iter().find(|condition| condition.type_ == "TrustDistributed")
 }
 
-async fn wait_told(admin: &Client, sentence: &str) -> Condition {
-    wait_until(PATIENCE, sentence, async || told(admin).await.filter(|told| told.message.contains(sentence))).await
+async fn wait_reported(admin: &Client, sentence: &str) -> Condition {
+    wait_until(TIMEOUT, sentence, async || reported(admin).await.filter(|reported| reported.message.contains(sentence)))
+        .await
 }
 
 /// A cluster without the namespace of one addon, and with another addon whose agent runs elsewhere. Its work agent goes
@@ -65,14 +66,16 @@ async fn unready_or_absent_cluster_is_named_until_it_has_anchors() {
         (addon["apiVersion"], addon["kind"]) = (format!("{ADDON_GROUP}/v1alpha1").into(), "ManagedClusterAddOn".into());
         addons.create(&PostParams::default(), &serde_json::from_value(addon).unwrap()).await.unwrap();
     }
-    let said = wait_told(&admin, "1 of 3 addons on clusters have the present bundle. Not yet: spoke1/elsewhere,").await;
-    assert!(said.reason == "Distributing", "{said:?}");
-    assert!(said.message.contains("1 get none, because"), "{said:?}");
+    let text =
+        wait_reported(&admin, "1 of 3 addons on clusters have the present bundle. Not yet: spoke1/elsewhere,").await;
+    assert!(text.reason == "Distributing", "{text:?}");
+    assert!(text.message.contains("1 get none, because"), "{text:?}");
     let namespaces: Api<Namespace> = Api::all(admin.clone());
     assert!(namespaces.get_opt("not-there").await.unwrap().is_none(), "nobody makes it");
     create_namespace(&admin, "not-there").await;
-    let said = wait_told(&admin, "2 of 3 addons on clusters have the present bundle. Not yet: spoke1/hosted.").await;
-    assert_eq!(said.reason, "Placeless");
+    let text =
+        wait_reported(&admin, "2 of 3 addons on clusters have the present bundle. Not yet: spoke1/hosted.").await;
+    assert_eq!(text.reason, "Placeless");
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "not-there");
     assert!(maps.get_opt("elsewhere-hub-trust").await.unwrap().is_some());
 
@@ -82,19 +85,19 @@ async fn unready_or_absent_cluster_is_named_until_it_has_anchors() {
     hubs.patch("addon-signer-trust", &PatchParams::default(), &rotate).await.unwrap();
     let report = async || hubs.get("addon-signer-trust").await.unwrap().data.unwrap()["status.json"].clone();
     let waits = "0 of 3 addons have it, and not yet: spoke1/elsewhere, spoke1/telemetry";
-    wait_until(PATIENCE, "the rotation to wait", async || report().await.contains(waits).then_some(())).await;
+    wait_until(TIMEOUT, "the rotation to wait", async || report().await.contains(waits).then_some(())).await;
     clock.advance(APPLIED_FOR);
-    wait_told(&admin, "0 of 3 addons on clusters have the present bundle").await;
+    wait_reported(&admin, "0 of 3 addons on clusters have the present bundle").await;
     assert!(report().await.contains("\"Next\""), "time alone is no evidence");
     let _back = agent.start_work_agent(&spoke);
-    wait_told(&admin, "2 of 3 addons on clusters have the present bundle").await;
+    wait_reported(&admin, "2 of 3 addons on clusters have the present bundle").await;
     let data = maps.get("elsewhere-hub-trust").await.unwrap().data.unwrap();
     assert_eq!(data["ca.crt"].matches("BEGIN CERTIFICATE").count(), 2);
     clock.advance(APPLIED_FOR);
     // Nobody knows what the agent has that runs elsewhere.
     let waits = "because 1 addons on clusters get no ManifestWork: spoke1/hosted";
     let alone = async || Some(report().await).filter(|report| report.contains(waits) && !report.contains("elsewhere"));
-    wait_until(PATIENCE, "the rotation to wait for that agent alone", alone).await;
+    wait_until(TIMEOUT, "the rotation to wait for that agent alone", alone).await;
     whole.stop().await.unwrap();
 }
 
@@ -125,17 +128,17 @@ async fn work_agent_brings_bundle_and_removes_it_with_the_addon() {
     };
     for addon in ["telemetry", LONGEST] {
         let what = format!("the ConfigMap of {addon} on the cluster");
-        wait_or_explain(PATIENCE, &what, async || has_bundle(addon).await, || work_agent.tail()).await;
-        wait_until(PATIENCE, &format!("the Secret of {addon}"), async || {
+        wait_or_explain(TIMEOUT, &what, async || has_bundle(addon).await, || work_agent.tail()).await;
+        wait_until(TIMEOUT, &format!("the Secret of {addon}"), async || {
             let secret = secrets.get_opt(&format!("{addon}-example.com-telemetry-client-cert")).await.unwrap()?;
             secret.data?.get("tls.crt").map(drop)
         })
         .await;
     }
-    wait_until(PATIENCE, "the condition", async || {
+    wait_until(TIMEOUT, "the condition", async || {
         let conditions = signers.get("telemetry").await.unwrap().status?.conditions;
-        let told = conditions.into_iter().find(|condition| condition.type_ == "TrustDistributed")?;
-        (told.status == "True").then_some(())
+        let reported = conditions.into_iter().find(|condition| condition.type_ == "TrustDistributed")?;
+        (reported.status == "True").then_some(())
     })
     .await;
 
@@ -148,7 +151,7 @@ async fn work_agent_brings_bundle_and_removes_it_with_the_addon() {
     }
 
     managed_cluster_addons(&admin, "spoke1").await.delete("telemetry", &DeleteParams::default()).await.unwrap();
-    wait_until(PATIENCE, "the ConfigMap to go with the addon", async || {
+    wait_until(TIMEOUT, "the ConfigMap to go with the addon", async || {
         maps.get_opt("telemetry-hub-trust").await.unwrap().is_none().then_some(())
     })
     .await;

@@ -19,7 +19,7 @@ use addon_signer_core::names::LABEL_HUB_TRUST;
 use test_kit::accounts::HUB_USER;
 use test_kit::audit_log::Write;
 use test_kit::deploy::{apply, part};
-use test_kit::hub::{PATIENCE, RunningHub, addon, certificate, create_signer, deploy, wait_csr, wait_ready};
+use test_kit::hub::{RunningHub, TIMEOUT, addon, certificate, create_signer, deploy, wait_csr, wait_ready};
 use test_kit::objects::{managed_cluster_addons, manifest_works};
 use test_kit::ocm::{ADDON_NAMESPACE, OcmAgent};
 use test_kit::process::Process;
@@ -243,8 +243,9 @@ async fn hub_coming_first_settles_even_after_others_change_lists() {
         assert_eq!(signer_names(&admin, name).await, [expected], "{name}");
     }
     let (_, message) = wait_registered(&admin, "TemplateLacksSigner").await;
-    for told in ["template-with does not name this signer", "template-without does not", "(spoke1/framework-with)"] {
-        assert!(message.contains(told), "{message}");
+    for reported in ["template-with does not name this signer", "template-without does not", "(spoke1/framework-with)"]
+    {
+        assert!(message.contains(reported), "{message}");
     }
 }
 
@@ -294,7 +295,7 @@ async fn enrol(hub: &TestHub, admin: &Client, cluster: &str, version: &str) {
         addons.get(ALONE).await.unwrap().data.pointer("/status/registrations/0").map(drop)
     })
     .await;
-    wait_until(PATIENCE, "the ManifestWork", async || {
+    wait_until(TIMEOUT, "the ManifestWork", async || {
         manifest_works(admin, cluster).get_opt(&format!("addon-signer-{ALONE}-trust")).await.unwrap()
     })
     .await;

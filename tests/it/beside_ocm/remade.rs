@@ -20,7 +20,7 @@ use test_kit::real::assets;
 use test_kit::{TestHub, crds, wait_until};
 
 const SETTINGS: &str = "open-cluster-management";
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 /// The agent renews its Lease as often, and OCM takes the cluster for unreachable after five times as long.
 const LEASE: u32 = 3;
 
@@ -70,30 +70,30 @@ async fn silent_cluster_whose_addon_is_recreated_stays_revoked() {
     place(&admin).await;
 
     let anchors = serving_anchors(&admin).await;
-    let revoked = agent.wait_until(PATIENCE, "the agent's Secret", async || pair(&admin, &anchors).await).await;
+    let revoked = agent.wait_until(TIMEOUT, "the agent's Secret", async || pair(&admin, &anchors).await).await;
     let call =
         async || revoked.call(whole.gateway, Method::GET, "/v1/whoami").await.ok().map(|(status, _)| status.as_u16());
     assert_eq!(call().await, Some(200));
     revoke(&admin, Clock::default().now().plus(Duration::from_secs(1))).await;
-    wait_until(PATIENCE, "the gateway to refuse it", async || (call().await? == 403).then_some(())).await;
+    wait_until(TIMEOUT, "the gateway to refuse it", async || (call().await? == 403).then_some(())).await;
 
     let addons = managed_cluster_addons(&admin, "spoke1").await;
     let first = addons.get("telemetry").await.unwrap().uid();
     drop(agent);
-    wait_until(PATIENCE, "OCM to take the addon away", async || {
+    wait_until(TIMEOUT, "OCM to take the addon away", async || {
         let silent = is_unreachable(&serde_json::to_value(clusters.get("spoke1").await.unwrap()).unwrap());
         (silent && addons.get_opt("telemetry").await.unwrap().is_none()).then_some(())
     })
     .await;
     let agent = OcmAgent::restart(real, "spoke1", "a1");
     let anew = async || addons.get_opt("telemetry").await.unwrap().filter(|addon| addon.uid() != first);
-    let anew = agent.wait_until(PATIENCE, "OCM to make it anew", anew).await;
+    let anew = agent.wait_until(TIMEOUT, "OCM to make it anew", anew).await;
     assert!(!anew.annotations().contains_key("addon-signer.io/revoke-before"), "{anew:?}");
     let registered = async || {
         let addon = addons.get("telemetry").await.unwrap();
         (addon.data["status"]["registrations"][0]["signerName"] == "example.com/telemetry").then_some(())
     };
-    agent.wait_until(PATIENCE, "the hub to have seen it", registered).await;
+    agent.wait_until(TIMEOUT, "the hub to have seen it", registered).await;
     assert_eq!(call().await, Some(403));
 
     // OCM's agent did not see that its addon was away, so it keeps its Secret until somebody deletes that.
@@ -101,7 +101,7 @@ async fn silent_cluster_whose_addon_is_recreated_stays_revoked() {
     assert_eq!(pair(&admin, &anchors).await.unwrap().certificate, revoked.certificate);
     secrets.delete(SECRET, &Default::default()).await.unwrap();
     let another = async || pair(&admin, &anchors).await.filter(|pair| pair.certificate != revoked.certificate);
-    let another = agent.wait_until(PATIENCE, "another certificate", another).await;
+    let another = agent.wait_until(TIMEOUT, "another certificate", another).await;
     assert_eq!(another.call(whole.gateway, Method::GET, "/v1/whoami").await.unwrap().0, 200);
     assert_eq!(call().await, Some(403));
     whole.stop().await.unwrap();

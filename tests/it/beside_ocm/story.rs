@@ -43,7 +43,7 @@ const CERTIFICATES: [&str; 2] = ["telemetry-client-cert", "telemetry-plain-examp
 /// The Deployments of the two AddOnTemplates.
 const DEPLOYMENTS: [&str; 2] = ["telemetry-agent", "telemetry-plain-agent"];
 const SETTINGS: &str = "open-cluster-management";
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// OCM on a hub, and an API server that the three managed clusters share, each with an install namespace of its own.
 struct Fleet {
@@ -217,7 +217,7 @@ async fn wait_pushes(backend: u16, clusters: &[&str], pods: &BTreeMap<&'static s
         let log = || pods.values().flatten().map(|pod| pod.log("signer") + &pod.log("telemetry")).collect::<String>();
         let what = format!("pushes of {who}");
         let probe = async || (pushes(backend).await.get(&who).copied().unwrap_or_default() >= enough).then_some(());
-        test_kit::wait::wait_or_explain(PATIENCE, &what, probe, log).await;
+        test_kit::wait::wait_or_explain(TIMEOUT, &what, probe, log).await;
     }
 }
 
@@ -246,7 +246,7 @@ async fn rotate_serving(fleet: &Fleet, clock: &Clock) {
     maps.patch("addon-signer-trust", &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
     for (cluster, addon) in CLUSTERS.iter().flat_map(|cluster| ADDONS.map(|addon| (cluster, addon))) {
         let maps: Api<ConfigMap> = Api::namespaced(fleet.own_admin.clone(), &install_namespace(cluster));
-        wait_until(PATIENCE, &format!("both anchors for {addon} on {cluster}"), async || {
+        wait_until(TIMEOUT, &format!("both anchors for {addon} on {cluster}"), async || {
             let data = maps.get_opt(&format!("{addon}-hub-trust")).await.unwrap()?.data?;
             (data["ca.crt"].matches("BEGIN CERTIFICATE").count() == 2).then_some(())
         })
@@ -264,9 +264,9 @@ async fn rotate_serving(fleet: &Fleet, clock: &Clock) {
         let is_counted = rotation["ready"] == 6 && rotation["total"] == 6;
         (is_all && is_counted && rotation["stragglers"].as_array()?.len() == 6).then_some(waits)
     };
-    println!("It waits for {}", wait_until(2 * PATIENCE, "every cluster to apply it", all_applied).await);
+    println!("It waits for {}", wait_until(2 * TIMEOUT, "every cluster to apply it", all_applied).await);
     clock.advance(APPLIED_FOR);
-    wait_until(2 * PATIENCE, "the gateway's new authority to sign", async || {
+    wait_until(2 * TIMEOUT, "the gateway's new authority to sign", async || {
         (report().await["authorities"][0]["state"] != "Next").then_some(())
     })
     .await;
@@ -280,7 +280,7 @@ async fn replace_certificates(fleet: &Fleet) {
         let secrets: Api<Secret> = Api::namespaced(fleet.own_admin.clone(), &install_namespace(cluster));
         let before = secrets.get(name).await.unwrap().metadata.uid;
         secrets.delete(name, &Default::default()).await.unwrap();
-        wait_until(PATIENCE, &format!("{name} on {cluster}"), async || {
+        wait_until(TIMEOUT, &format!("{name} on {cluster}"), async || {
             secrets.get_opt(name).await.unwrap().filter(|secret| secret.metadata.uid != before)
         })
         .await;
@@ -292,7 +292,7 @@ async fn detach(fleet: &Fleet, cluster: &str) {
     fleet.label(cluster, Value::Null).await;
     let namespace = install_namespace(cluster);
     let of_kubernetes = ["kube-root-ca.crt", "default"]; // in every namespace
-    wait_until(PATIENCE, "the addons to leave nothing", async || {
+    wait_until(TIMEOUT, "the addons to leave nothing", async || {
         let own = &fleet.own_admin;
         let left = [
             names(&Api::<Deployment>::namespaced(own.clone(), &namespace)).await,
@@ -340,14 +340,14 @@ async fn two_addons_on_three_clusters_from_placement_to_detachment() {
     assert!(proxy.was_asked_for(&gateway), "the agent of {BEHIND_PROXY} goes through the proxy");
     fleet.print_writes();
     for (cluster, addon) in CLUSTERS.iter().flat_map(|cluster| ADDONS.map(|addon| (cluster, addon))) {
-        wait_until(PATIENCE, &format!("{addon} on {cluster} to be available"), async || {
+        wait_until(TIMEOUT, &format!("{addon} on {cluster} to be available"), async || {
             is_available(&fleet.admin, cluster, addon).await.then_some(())
         })
         .await;
     }
     let signer: AddOnSigner = Api::all(fleet.admin.clone()).get("telemetry").await.unwrap();
     let conditions = signer.status.unwrap().conditions;
-    let bad = conditions.iter().find(|told| told.type_ == "Registered" && told.status != "True");
+    let bad = conditions.iter().find(|reported| reported.type_ == "Registered" && reported.status != "True");
     assert!(bad.is_none(), "{conditions:?}");
 
     rotate(&fleet.admin).await;

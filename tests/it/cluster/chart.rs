@@ -88,8 +88,8 @@ fn lint_has_nothing_to_say() {
     }
     for helm in HELMS {
         for values in combinations() {
-            let said = command(helm, &["lint", "--strict", &path("deploy/chart"), "--values", &values]);
-            assert!(said.contains("0 chart(s) failed"), "{said}");
+            let message = command(helm, &["lint", "--strict", &path("deploy/chart"), "--values", &values]);
+            assert!(message.contains("0 chart(s) failed"), "{message}");
         }
     }
 }
@@ -202,10 +202,10 @@ fn values_that_cannot_work_are_refused_by_name() {
     for helm in HELMS {
         for (values, words) in REFUSED {
             let arguments: Vec<_> = values.iter().flat_map(|value| ["--set", value]).collect();
-            let said = refusal(helm, &arguments);
-            assert!(said.contains(words), "{helm} {values:?}: {said}");
+            let message = refusal(helm, &arguments);
+            assert!(message.contains(words), "{helm} {values:?}: {message}");
         }
-        let said = refusal(helm, &["--namespace=default"]);
-        assert!(said.contains("install with --namespace addon-signer"), "{said}");
+        let message = refusal(helm, &["--namespace=default"]);
+        assert!(message.contains("install with --namespace addon-signer"), "{message}");
     }
 }

@@ -10,7 +10,7 @@ use test_kit::{accept_cluster, client, install_addon, objects, wait_until};
 
 use super::lifecycle::check;
 use super::soak::addon_signer;
-use super::{PATIENCE, kubectl};
+use super::{TIMEOUT, kubectl};
 
 const SPOKES: [&str; 5] = ["spoke1", "spoke2", "spoke3", "spoke4", "spoke5"];
 const ROLE: &str = "fleet-of-five";
@@ -38,10 +38,10 @@ pub(super) async fn every_state_is_said(hub: &RealHub, admin: &Client) {
         let name = submit(hub, spoke, &csr).await;
         let expected = if spoke == "spoke4" { "Denied" } else { "Approved" };
         if spoke != "spoke2" {
-            wait_until(PATIENCE, "an answer", async || is_decided(admin, &name, expected).await.then_some(())).await;
+            wait_until(TIMEOUT, "an answer", async || is_decided(admin, &name, expected).await.then_some(())).await;
         }
     }
-    wait_said("spoke5", "Certified", "").await;
+    wait_reported("spoke5", "Certified", "").await;
     addon_signer(&["certs", "revoke", "--cluster", "spoke5", "--addon", "telemetry"]);
     for (spoke, state, waits_for) in [
         ("spoke1", "Certified", ""),
@@ -50,11 +50,11 @@ pub(super) async fn every_state_is_said(hub: &RealHub, admin: &Client) {
         ("spoke4", "Refused", "SubjectOfAnotherCluster"),
         ("spoke5", "Revoked", "OCM's agent makes one when its Secret on the cluster is deleted"),
     ] {
-        wait_said(spoke, state, waits_for).await;
+        wait_reported(spoke, state, waits_for).await;
     }
     let agents = "-o=jsonpath={.status.agents.summary}";
     let counted = async || (kubectl(&["get", "addonsigner/telemetry", agents]) == "1/4").then_some(());
-    wait_until(PATIENCE, "the count of agents", counted).await;
+    wait_until(TIMEOUT, "the count of agents", counted).await;
     let checked = check();
     let line = "?    addons on clusters: 3 of 4 have no valid certificate or had their last CSR refused: ";
     assert!(checked.contains(line) && checked.contains("Phase:          Succeeded"), "{checked}");
@@ -75,12 +75,12 @@ async fn is_decided(admin: &Client, name: &str, decision: &str) -> bool {
     conditions.iter().any(|condition| condition.type_ == decision)
 }
 
-async fn wait_said(spoke: &str, state: &str, waits_for: &str) {
-    wait_until(PATIENCE, &format!("{spoke} to be {state}"), async || {
+async fn wait_reported(spoke: &str, state: &str, waits_for: &str) {
+    wait_until(TIMEOUT, &format!("{spoke} to be {state}"), async || {
         let rows = addon_signer(&["status", "--output", "json", "--cluster", spoke]);
         let rows: Vec<Value> = serde_json::from_str(&rows).unwrap();
-        let said = rows[0]["waitsFor"].as_str().unwrap_or_default();
-        (rows.len() == 1 && rows[0]["state"] == state && said.contains(waits_for)).then_some(())
+        let message = rows[0]["waitsFor"].as_str().unwrap_or_default();
+        (rows.len() == 1 && rows[0]["state"] == state && message.contains(waits_for)).then_some(())
     })
     .await;
 }

@@ -11,7 +11,7 @@ use test_kit::{AddOnApi, client, crds, wait_until};
 
 use super::fleet::every_state_is_said;
 use super::story::{delete_the_rest, our_objects, wait_left};
-use super::{PATIENCE, TURN, command, helm_upgrade, kubectl, kubectl_wait, path};
+use super::{TIMEOUT, TURN, command, helm_upgrade, kubectl, kubectl_wait, path};
 
 const NS: &str = "--namespace=addon-signer";
 
@@ -75,7 +75,7 @@ async fn adopted_upgraded_rolled_back_and_uninstalled_by_helm() {
     kubectl(&["apply", "-f", &path("deploy/example/signer.yaml")]);
     kubectl_wait("condition=Ready", &["addonsigner/telemetry"]);
     let authority = active_authority();
-    wait_until(PATIENCE, "the gateway to be good", async || check().contains("that agents accept").then_some(())).await;
+    wait_until(TIMEOUT, "the gateway to be good", async || check().contains("that agents accept").then_some(())).await;
 
     every_state_is_said(&hub, &admin).await;
     upgrade_and_roll_back();

@@ -35,7 +35,7 @@ const GATEWAY: ([u8; 4], u16) = (NODE, 30443);
 /// There is one addon-signer on a hub, so tests that install it take turns.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 /// Kubernetes starts pods one after the other and looks after volumes in its own time.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// OCM on the cluster that runs the test: it is the hub, and a managed cluster that has joined.
 struct Fleet {
@@ -92,7 +92,7 @@ impl Fleet {
     async fn wait_pushes(&self, addon: &str) {
         let before = self.pushes(addon).await;
         let more = async || (self.pushes(addon).await > before + 2).then_some(());
-        wait_until(PATIENCE, &format!("pushes of {addon}"), more).await;
+        wait_until(TIMEOUT, &format!("pushes of {addon}"), more).await;
     }
 }
 
@@ -118,7 +118,7 @@ fn kubectl(arguments: &[&str]) -> String {
 
 /// Installs or upgrades the chart with these files of values in `values`, by `helm3` or `helm4`, and waits for it.
 fn helm_upgrade(helm: &str, values: &[&str], more: &[&str]) -> String {
-    let timeout = format!("{}s", PATIENCE.as_secs());
+    let timeout = format!("{}s", TIMEOUT.as_secs());
     let chart = path("deploy/chart");
     let files = values.iter().map(|file| format!("--values={}", path(&format!("tests/it/cluster/values/{file}"))));
     let files: Vec<_> = files.collect();
@@ -130,7 +130,7 @@ fn helm_upgrade(helm: &str, values: &[&str], more: &[&str]) -> String {
 
 /// Waits until these objects have a condition, or are deleted.
 fn kubectl_wait(what: &str, arguments: &[&str]) {
-    let timeout = format!("--timeout={}s", PATIENCE.as_secs());
+    let timeout = format!("--timeout={}s", TIMEOUT.as_secs());
     kubectl(&[&["wait", "--for", what, &timeout], arguments].concat());
 }
 

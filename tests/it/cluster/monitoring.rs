@@ -15,7 +15,7 @@ use test_kit::request::mk_csr;
 use test_kit::wait::wait_or_explain;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{CLUSTER, Fleet, GATEWAY, PATIENCE, command, gateway, path};
+use super::{CLUSTER, Fleet, GATEWAY, TIMEOUT, command, gateway, path};
 
 /// As the chart's PodMonitor, but each second. Debian's Prometheus cannot ask the API server which pods there are.
 const CONFIG: &str = "
@@ -86,7 +86,7 @@ impl Prometheus {
     /// Waits until it has read the hub's metrics. What the hub counts afterwards is a rate.
     pub(super) async fn has_read_the_hub(&self) {
         let read = async || (!self.series("addon_signer_csr_seconds_count").is_empty()).then_some(());
-        wait_or_explain(PATIENCE, "Prometheus to read the hub's metrics", read, || self.process.tail()).await;
+        wait_or_explain(TIMEOUT, "Prometheus to read the hub's metrics", read, || self.process.tail()).await;
     }
 
     /// Writes what the panels show of the last two minutes into the file that this variable names, for
@@ -120,7 +120,7 @@ impl Prometheus {
                 let what = format!("the panel {}: {query}", panel["title"]);
                 let counts = || self.series(r#"{__name__=~"addon_signer_.+_count"}[10m]"#);
                 let explain = || format!("{:#?}\n{}", counts(), self.process.tail());
-                wait_or_explain(PATIENCE, &what, has_answer, explain).await;
+                wait_or_explain(TIMEOUT, &what, has_answer, explain).await;
             }
         }
     }

@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::PATIENCE;
+use super::TIMEOUT;
 
 const PACE: Duration = Duration::from_secs(1);
 
@@ -55,6 +55,6 @@ async fn ask(cluster: String, kubeconfig: Kubeconfig) -> Duration {
     let is_certified = |request: Option<&CertificateSigningRequest>| {
         request.and_then(|request| request.status.as_ref()?.certificate.as_ref()).is_some()
     };
-    timeout(PATIENCE, await_condition(requests, &name, is_certified)).await.unwrap().unwrap();
+    timeout(TIMEOUT, await_condition(requests, &name, is_certified)).await.unwrap().unwrap();
     began.elapsed()
 }

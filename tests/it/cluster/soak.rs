@@ -28,7 +28,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::signing::Signing;
 use super::traffic::{Caller, Traffic};
 use super::{
-    CLUSTER, Fleet, NODE, PATIENCE, TURN, allow_streams, command, gateway, install, kubectl, live_gateways, rotate,
+    CLUSTER, Fleet, NODE, TIMEOUT, TURN, allow_streams, command, gateway, install, kubectl, live_gateways, rotate,
 };
 use crate::whole::client::ClientPair;
 use crate::whole::ours::{agent_with, issuer, pair};
@@ -59,34 +59,34 @@ async fn fifty_agents_lose_nothing() {
     let traffic = Traffic::start(callers, Duration::from_millis(200));
     traffic.wait_passed(1_000).await;
     roll_out("deployment/addon-signer");
-    told("signers", "rollout", &traffic).await;
+    reported("signers", "rollout", &traffic).await;
     taint(dir.path()).await;
     rotate();
-    told("the clients' line, twice", "rotation", &traffic).await;
+    reported("the clients' line, twice", "rotation", &traffic).await;
     rotate_gateways_line(dir.path(), &plain).await;
-    told("the gateway's line", "rotation", &traffic).await;
+    reported("the gateway's line", "rotation", &traffic).await;
     // From here on all connections are made with certificates of the new authorities.
     roll_out("deployment/addon-signer-gateway");
-    told("gateways", "rollout", &traffic).await;
+    reported("gateways", "rollout", &traffic).await;
     settled(&fleet.admin).await;
     evict(&fleet.admin, "gateway").await;
     settled(&fleet.admin).await;
-    told("a gateway", "eviction", &traffic).await;
+    reported("a gateway", "eviction", &traffic).await;
     traffic.someone_kills(true);
     kill(&fleet.admin, "gateway").await;
     sleep(QUIET).await;
     traffic.someone_kills(false);
-    told("a gateway", "SIGKILL", &traffic).await;
+    reported("a gateway", "SIGKILL", &traffic).await;
     kill(&fleet.admin, "hub").await;
-    told("a signer", "SIGKILL", &traffic).await;
+    reported("a signer", "SIGKILL", &traffic).await;
     println!("{}", traffic.stop().await);
     let (signed, longest) = signing.stop().await;
     println!("{signed} certificates meanwhile, the slowest after {:.1} s", longest.as_secs_f64());
-    wait_until(PATIENCE, "three Leases", async || (live_gateways() == 3).then_some(())).await;
+    wait_until(TIMEOUT, "three Leases", async || (live_gateways() == 3).then_some(())).await;
     drop(postgres);
 }
 
-async fn told(what: &str, event: &str, traffic: &Traffic) {
+async fn reported(what: &str, event: &str, traffic: &Traffic) {
     sleep(QUIET).await;
     traffic.wait_passed(1_000).await;
     println!("{event} of {what}: done");
@@ -135,7 +135,7 @@ async fn enrol(fleet: &Fleet, dir: &Path) -> Vec<AbortOnDropHandle<Infallible>> 
         agents.push(AbortOnDropHandle::new(tokio::spawn(agent.run())));
     }
     let all = async || (pairs(dir).len() == AGENTS).then_some(());
-    wait_until(PATIENCE, "every agent's certificate", all).await;
+    wait_until(TIMEOUT, "every agent's certificate", all).await;
     agents
 }
 
@@ -159,7 +159,7 @@ async fn plain_addon(fleet: &Fleet) -> (Caller, AbortOnDropHandle<()>) {
         }
     });
     let pair = Arc::new(move || stored.borrow().clone());
-    wait_until(PATIENCE, "the certificate and the anchors of telemetry-plain", async || pair().map(drop)).await;
+    wait_until(TIMEOUT, "the certificate and the anchors of telemetry-plain", async || pair().map(drop)).await;
     (Caller { addon: "telemetry-plain", streams: false, pair }, AbortOnDropHandle::new(follows))
 }
 
@@ -181,7 +181,7 @@ async fn taint(dir: &Path) {
     addon_signer(&["ca", "taint", "telemetry"]);
     let renewed = || pairs(dir).iter().filter(|pair| !before.contains(&issuer(pair))).count();
     let all = async || (renewed() == AGENTS).then_some(());
-    wait_or_explain(PATIENCE, "every agent to renew", all, || format!("{} of {AGENTS}", renewed())).await;
+    wait_or_explain(TIMEOUT, "every agent to renew", all, || format!("{} of {AGENTS}", renewed())).await;
 }
 
 fn roll_out(deployment: &str) {
@@ -198,17 +198,17 @@ async fn rotate_gateways_line(dir: &Path, plain: &Caller) {
         let ours = pairs(dir).iter().filter(|pair| has_both(pair)).count() == AGENTS;
         (ours && (plain.pair)().is_some_and(|pair| has_both(&pair))).then_some(())
     };
-    wait_until(PATIENCE, "the new anchor at every agent", all).await;
+    wait_until(TIMEOUT, "the new anchor at every agent", all).await;
     let clusters: Vec<_> = (0..AGENTS).map(cluster).chain([CLUSTER.to_owned()]).collect();
     let pair = pairs(dir).remove(0);
     let shown = async || {
         let leaf = pair.shown(gateway()).await?;
         Some(issuer(&ClientPair { certificate: pem::encode("CERTIFICATE", &leaf).into_bytes(), ..pair.clone() }))
     };
-    let before = wait_until(PATIENCE, "the gateway's certificate", shown).await;
+    let before = wait_until(TIMEOUT, "the gateway's certificate", shown).await;
     addon_signer(&["ca", "advance", "--serving", "--except", &clusters.join(",")]);
     let another = async || shown().await.filter(|now| *now != before);
-    wait_until(PATIENCE, "a certificate of the new authority", another).await;
+    wait_until(TIMEOUT, "a certificate of the new authority", another).await;
 }
 
 /// A pod of this component that does not end; of the signers, the one that leads.
@@ -226,7 +226,7 @@ async fn one_pod(admin: &Client, component: &str) -> Pod {
 async fn settled(admin: &Client) {
     let pods: Api<Pod> = Api::namespaced(admin.clone(), "addon-signer");
     let label = ListParams::default().labels("app.kubernetes.io/component=gateway");
-    wait_until(PATIENCE, "three gateways, none of which ends", async || {
+    wait_until(TIMEOUT, "three gateways, none of which ends", async || {
         let found = pods.list(&label).await.unwrap().items;
         (found.len() == 3 && found.iter().all(|pod| pod.metadata.deletion_timestamp.is_none())).then_some(())
     })
@@ -250,7 +250,7 @@ async fn kill(admin: &Client, component: &str) {
         std::process::Command::new("ctr").args(["-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", id]).status();
     assert!(killed.unwrap().success());
     let pods: Api<Pod> = Api::namespaced(admin.clone(), "addon-signer");
-    wait_until(PATIENCE, "the program to run again", async || {
+    wait_until(TIMEOUT, "the program to run again", async || {
         let now = status(pods.get(&name).await.unwrap());
         (now.ready && now.restart_count > before.restart_count).then_some(())
     })

@@ -18,7 +18,7 @@ use test_kit::wait_until;
 use super::monitoring::{Prometheus, misbehave};
 use super::traffic::{Caller, Traffic};
 use super::{
-    CLUSTER, Fleet, PATIENCE, TURN, allow_streams, command, gateway, install, kubectl, kubectl_wait, live_gateways,
+    CLUSTER, Fleet, TIMEOUT, TURN, allow_streams, command, gateway, install, kubectl, kubectl_wait, live_gateways,
     path, rotate,
 };
 use crate::whole::ours::issuer;
@@ -46,7 +46,7 @@ pub(super) async fn wait_left(before: &BTreeSet<String>, expected: &[&str]) {
     let left = || our_objects().difference(before).cloned().collect::<BTreeSet<_>>();
     let is_expected = async || (left() == expected).then_some(());
     let explain = || format!("{:#?}", left().symmetric_difference(&expected).collect::<Vec<_>>());
-    wait_or_explain(PATIENCE, "only these objects of ours to be left", is_expected, explain).await;
+    wait_or_explain(TIMEOUT, "only these objects of ours to be left", is_expected, explain).await;
 }
 
 /// The requests for our signers that nobody has answered.
@@ -73,7 +73,7 @@ async fn nothing_is_lost(fleet: &Fleet) {
     traffic.wait_passed(200).await;
     println!("{}", traffic.stop().await);
     // Each gateway that has ended has said so, and its Lease went with its pod.
-    wait_until(PATIENCE, "three Leases", async || (live_gateways() == 3).then_some(())).await;
+    wait_until(TIMEOUT, "three Leases", async || (live_gateways() == 3).then_some(())).await;
 }
 
 /// After a rotation `ca plan` names the addon, whose agent has a certificate of the authority that goes next. The
@@ -87,7 +87,7 @@ async fn plan_names_the_addon() {
     };
     // The API server looks only now and then whether a new signer serves the inventory.
     let known = async || Some(planned()).filter(|plan| plan["affected"].get("unknown").is_none());
-    let plan = wait_or_explain(PATIENCE, "the ledger to be asked", known, || planned().to_string()).await;
+    let plan = wait_or_explain(TIMEOUT, "the ledger to be asked", known, || planned().to_string()).await;
     let affected = plan["affected"]["addons"].as_array().unwrap();
     let named = affected.iter().map(|addon| (&addon["cluster"], &addon["addon"], &addon["isKnown"]));
     assert_eq!(named.collect::<Vec<_>>(), [(&json!(CLUSTER), &json!(ADDON), &json!(true))], "{plan}");
@@ -108,7 +108,7 @@ async fn the_new_authority_is_used(fleet: &Fleet) {
     let before = issuer(&fleet.pair(SECRET).await);
     kubectl(&["delete", "secret", "-n", ADDON_NAMESPACE, SECRET]);
     let another = async || fleet.stored(SECRET).await.filter(|pair| issuer(pair) != before);
-    let pair = wait_until(PATIENCE, "a certificate of the new authority", another).await;
+    let pair = wait_until(TIMEOUT, "a certificate of the new authority", another).await;
     assert_eq!(pair.call(gateway(), Method::GET, "/v1/whoami").await.unwrap().0, StatusCode::OK);
     fleet.wait_pushes(ADDON).await;
 }
@@ -120,7 +120,7 @@ async fn detach(fleet: &Fleet) {
     assert_eq!(whoami().await, StatusCode::OK);
     kubectl(&["delete", "managedclusteraddon", "-n", CLUSTER, ADDON, "--wait=false"]);
     let refused = async || (whoami().await == StatusCode::FORBIDDEN).then_some(());
-    wait_until(PATIENCE, "the gateway to refuse the addon", refused).await;
+    wait_until(TIMEOUT, "the gateway to refuse the addon", refused).await;
     kubectl_wait("delete", &["managedclusteraddon", "-n", CLUSTER, ADDON]);
     kubectl_wait("delete", &["manifestworks", "-n", CLUSTER, "--all"]);
     kubectl_wait("delete", &["pods", "-n", ADDON_NAMESPACE, "--all"]);

@@ -21,7 +21,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{PATIENCE, gateway};
+use super::{TIMEOUT, gateway};
 use crate::whole::client::ClientPair;
 
 /// Pause before a client connects again.
@@ -42,7 +42,7 @@ pub(super) struct Counts {
     /// Requests that the gateway had not begun.
     repeated: AtomicU64,
     /// Streams that ended after the gateway had told the client to connect again.
-    told: AtomicU64,
+    warned: AtomicU64,
     /// Requests that a client cannot repeat without the risk of doing it twice, streams that ended without a word, and
     /// connections that nobody took: a client without a gateway waits, even if it loses no request.
     lost: Mutex<Vec<String>>,
@@ -121,7 +121,7 @@ impl Traffic {
     /// Waits until so many further requests have passed.
     pub(super) async fn wait_passed(&self, more: u64) {
         let wanted = self.counts.passed.load(Ordering::Relaxed) + more;
-        test_kit::wait_until(PATIENCE, "calls to pass", async || {
+        test_kit::wait_until(TIMEOUT, "calls to pass", async || {
             (self.counts.passed.load(Ordering::Relaxed) >= wanted).then_some(())
         })
         .await;
@@ -134,14 +134,14 @@ impl Traffic {
         while let Some(ended) = self.clients.join_next().await {
             ended.unwrap();
         }
-        let Counts { passed, repeated, told, lost, cut, not_taken, .. } = &*self.counts;
+        let Counts { passed, repeated, warned, lost, cut, not_taken, .. } = &*self.counts;
         let lost = lost.lock().clone();
         assert!(lost.is_empty(), "{} lost: {}", lost.len(), lost.join("\n"));
-        let [passed, repeated, told, cut, not_taken] =
-            [passed, repeated, told, cut, not_taken].map(|count| count.load(Ordering::Relaxed));
+        let [passed, repeated, warned, cut, not_taken] =
+            [passed, repeated, warned, cut, not_taken].map(|count| count.load(Ordering::Relaxed));
         assert!(cut <= clients, "{cut} were cut, of {clients} clients");
         format!(
-            "{passed} calls passed, {repeated} were repeated, 0 lost; {told} streams ended, each after a GOAWAY; of \
+            "{passed} calls passed, {repeated} were repeated, 0 lost; {warned} streams ended, each after a GOAWAY; of \
              gateways that were killed {cut} calls and streams were cut, and {not_taken} connections not taken"
         )
     }
@@ -285,16 +285,16 @@ impl TrafficClient {
             return Ok(());
         }
         let mut body = answer.into_body();
-        let (mut looks, mut is_told) = (interval(POLL), false);
+        let (mut polls, mut is_notified) = (interval(POLL), false);
         loop {
             tokio::select! {
                 () = self.stop.cancelled() => return Ok(()),
                 // After a GOAWAY there are no further requests on the connection.
-                _ = looks.tick() => is_told |= sender.clone().ready().await.is_err_and(|error| error.is_go_away()),
+                _ = polls.tick() => is_notified |= sender.clone().ready().await.is_err_and(|error| error.is_go_away()),
                 data = body.data() => match data {
                     Some(Ok(data)) => body.flow_control().release_capacity(data.len())?,
-                    _ if is_told => {
-                        self.counts.told.fetch_add(1, Ordering::Relaxed);
+                    _ if is_notified => {
+                        self.counts.warned.fetch_add(1, Ordering::Relaxed);
                         return Ok(());
                     }
                     ended => {

@@ -37,7 +37,7 @@ enum Only {
 
 impl BadSpec {
     /// Whether a cause is about the field, or about an item of it, and gives the reason.
-    fn is_told(&self, field: &str, message: &str) -> bool {
+    fn is_reported(&self, field: &str, message: &str) -> bool {
         let rest = field.strip_prefix("spec.").and_then(|path| path.strip_prefix(&self.field));
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('[')) && message.contains(&self.says)
     }
@@ -69,7 +69,7 @@ impl Samples {
                 continue;
             }
             let causes = causes(answer);
-            if !causes.iter().any(|(field, message)| bad.is_told(field, message)) {
+            if !causes.iter().any(|(field, message)| bad.is_reported(field, message)) {
                 surprises.push((bad, causes));
             }
         }

@@ -85,13 +85,13 @@ async fn it_writes_only_its_own_lease(admin: &Client, hostile: &Client, pod: &Ga
         let mut lease = leases(admin).get(name).await.unwrap();
         lease.metadata.managed_fields = None;
         lease.annotations_mut().insert(ANNOTATION_TRUSTS.to_owned(), "0123456789abcdef".to_owned());
-        let said = refusal(own.replace(name, &PostParams::default(), &lease).await, name);
-        assert!(said.contains(policy), "{said}");
+        let text = refusal(own.replace(name, &PostParams::default(), &lease).await, name);
+        assert!(text.contains(policy), "{text}");
     }
     let invented =
         Lease { metadata: kube::api::ObjectMeta { name: Some("gateway-9".into()), ..Default::default() }, spec: None };
-    let said = refusal(own.create(&PostParams::default(), &invented).await, "a Lease of nobody");
-    assert!(said.contains(policy), "{said}");
+    let text = refusal(own.create(&PostParams::default(), &invented).await, "a Lease of nobody");
+    assert!(text.contains(policy), "{text}");
 
     let owner = |kind: &str| json!([{ "apiVersion": "v1", "kind": kind, "name": "gateway-2", "uid": pod.uid }]);
     let only_owner = "the only owner of a gateway's Lease must be the gateway's pod";
@@ -114,8 +114,8 @@ async fn it_writes_only_its_own_lease(admin: &Client, hostile: &Client, pod: &Ga
             "spec": { "holderIdentity": "a", "leaseDurationSeconds": seconds },
         }))
         .unwrap();
-        let said = refusal(own.create(&PostParams::default(), &lasting).await, why);
-        assert!(said.contains(why), "{said}");
+        let text = refusal(own.create(&PostParams::default(), &lasting).await, why);
+        assert!(text.contains(why), "{text}");
     }
 }
 
@@ -154,8 +154,8 @@ async fn it_makes_no_other_requests(hostile: &Client) {
         // What is before the PEM block is ignored.
         (own(|request| request.spec.request.0.splice(0..0, [b'\n'; 17_000]).for_each(drop)), "larger than 16 KiB"),
     ] {
-        let said = refusal(requests.create(&PostParams::default(), &request).await, why);
-        assert!(said.contains(why), "{said}");
+        let text = refusal(requests.create(&PostParams::default(), &request).await, why);
+        assert!(text.contains(why), "{text}");
     }
 }
 

@@ -49,7 +49,7 @@ fn quoted(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// What the page says: each rule, and whether it is there by default.
-fn told(page: &str) -> BTreeMap<Rule, bool> {
+fn reported(page: &str) -> BTreeMap<Rule, bool> {
     let mut rules = BTreeMap::new();
     let mut role = None;
     for line in page.lines() {
@@ -74,13 +74,13 @@ fn told(page: &str) -> BTreeMap<Rule, bool> {
 
 #[test]
 fn the_page_of_rights_has_every_rule_and_no_other() {
-    let told = told(&fs::read_to_string(checkout().join("docs/rights.md")).unwrap());
+    let reported = reported(&fs::read_to_string(checkout().join("docs/rights.md")).unwrap());
     let by_default = granted(&[installed(), file(AGENT)].concat());
     let with_values = granted(&[everything(), of_backend_namespaces()].concat());
     let granted: BTreeMap<_, _> =
         by_default.union(&with_values).map(|rule| (rule.clone(), by_default.contains(rule))).collect();
-    let unsaid: Vec<_> = granted.iter().filter(|(rule, default)| told.get(*rule) != Some(default)).collect();
-    let false_ones: Vec<_> = told.iter().filter(|(rule, default)| granted.get(*rule) != Some(default)).collect();
-    assert!(unsaid.is_empty() && false_ones.is_empty(), "granted: {unsaid:#?}\non the page: {false_ones:#?}");
+    let unreported: Vec<_> = granted.iter().filter(|(rule, default)| reported.get(*rule) != Some(default)).collect();
+    let false_ones: Vec<_> = reported.iter().filter(|(rule, default)| granted.get(*rule) != Some(default)).collect();
+    assert!(unreported.is_empty() && false_ones.is_empty(), "granted: {unreported:#?}\non the page: {false_ones:#?}");
     assert!(granted.len() > 60, "{}", granted.len());
 }

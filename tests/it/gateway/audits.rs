@@ -62,7 +62,7 @@ async fn a_connection_that_may_not_be_or_may_no_longer_be_is_one_line() {
         json!(["ended-connection", "c1", log.json()[2]["serial"], "AddOnNotInstalled"]),
     ];
     assert_eq!(pick(&log.json(), &["event", "cluster", "serial", "cause"]), expected);
-    assert!(unverified(&log.json()[0]).starts_with(&claimed("c1", &forged.serial)), "{}", log.json()[0]);
+    assert!(unverified(&log.json()[0]).starts_with(&unverified_name("c1", &forged.serial)), "{}", log.json()[0]);
     assert!(log.json()[1..].iter().all(|line| unverified(line).is_empty()), "the others have an identity");
 }
 
@@ -70,7 +70,7 @@ fn unverified(line: &Value) -> &str {
     line["unverified"].as_str().unwrap_or_default()
 }
 
-fn claimed(cluster: &str, serial: &Serial) -> String {
+fn unverified_name(cluster: &str, serial: &Serial) -> String {
     let user = format!("system:open-cluster-management:cluster:{cluster}:addon:telemetry:agent:telemetry");
     format!("{user}, serial {serial}, valid from 20")
 }
@@ -91,7 +91,7 @@ async fn handshakes_that_fail_are_reported_by_cause() {
     assert!(world.try_get(Some(&past), "/").await.is_err());
     wait_until(SOON, "the place to be free", async || (log.json().len() == 2).then_some(())).await;
     assert_eq!(unverified(&log.json()[0]), "", "there is no certificate");
-    assert!(unverified(&log.json()[1]).starts_with(&claimed("c1", &past.serial)), "{}", log.json()[1]);
+    assert!(unverified(&log.json()[1]).starts_with(&unverified_name("c1", &past.serial)), "{}", log.json()[1]);
     let mut silent = Vec::new();
     for _ in 0..9 {
         silent.push(TcpStream::connect(world.address).await.unwrap()); // eight may wait
@@ -113,7 +113,7 @@ async fn strangers_write_few_lines_and_the_counts_add_up() {
     const STRANGERS: u64 = 300;
     let (log, people, _guard) = log::capture_audit();
     let world = GatewayWorld::start(Vec::new()).await;
-    let said = people.text().len();
+    let message = people.text().len();
     for _ in 0..STRANGERS {
         let mut stranger = TcpStream::connect(world.address).await.unwrap();
         stranger.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
@@ -129,5 +129,5 @@ async fn strangers_write_few_lines_and_the_counts_add_up() {
     assert!(sums[0]["cause"] == "NotTLS", "{sums:?}");
     assert!(sums[0]["of"] == "refused-connection", "{sums:?}");
     assert_eq!(written + sums.iter().filter_map(|sum| sum["count"].as_u64()).sum::<u64>(), STRANGERS);
-    assert_eq!(&people.text()[said..], "", "nothing in the other log");
+    assert_eq!(&people.text()[message..], "", "nothing in the other log");
 }

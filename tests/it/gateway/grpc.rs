@@ -106,7 +106,7 @@ async fn a_caller_without_eligibility_is_unauthenticated() {
 #[tokio::test]
 async fn silent_streams_of_grpc_last_as_long_as_their_route_says() {
     let short = Duration::from_millis(200);
-    let hasty = Limits { min_rate: MinRate { bytes_per_second: 256, patience: short }, ..Limits::default() };
+    let hasty = Limits { min_rate: MinRate { bytes_per_second: 256, grace: short }, ..Limits::default() };
     let world = GatewayWorld::start_with(Vec::new(), hasty).await;
     let ca = Ca::new("backends", world.clock.now());
     let whole = async |request: Request<Incoming>| text(request.into_body().collect().await.unwrap().to_bytes());
@@ -115,8 +115,8 @@ async fn silent_streams_of_grpc_last_as_long_as_their_route_says() {
     let tls = Some(mk_tls(&ca, "receive.svc"));
     let chosen = route_to(Backend { tls, ..mk_backend(secret.address, Protocol::Https) });
     for route in [plain.route(Protocol::H2c), chosen] {
-        let patient = RouteLimits { first_byte: short, idle: HOUR, ..LIMITS };
-        world.set_routes(vec![Route { limits: patient, ..route }]);
+        let lenient = RouteLimits { first_byte: short, idle: HOUR, ..LIMITS };
+        world.set_routes(vec![Route { limits: lenient, ..route }]);
         let mut h2 = client(&world).await;
         let (sending, body) = pieces();
         let mut waiting = std::pin::pin!(h2.send_request(call("/a.S/M", body.boxed_unsync())));

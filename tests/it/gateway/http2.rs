@@ -117,7 +117,7 @@ async fn streams_go_both_ways_side_by_side() {
 async fn a_request_that_its_client_cancels_is_reset_at_the_backend() {
     for protocol in [Protocol::Http, Protocol::H2c] {
         for is_answered in [false, true] {
-            let (telling, mut told) = unbounded_channel();
+            let (telling, mut reported) = unbounded_channel();
             let backend = HttpBackend::start(move |request: Request<Incoming>| {
                 let telling = telling.clone();
                 async move {
@@ -141,16 +141,16 @@ async fn a_request_that_its_client_cancels_is_reset_at_the_backend() {
             if is_answered {
                 let body = answer.insert(calling.as_mut().await.unwrap().into_body());
                 assert_eq!(next(body).await, "begins");
-                assert_eq!(told.recv().await, Some("call"));
+                assert_eq!(reported.recv().await, Some("call"));
             } else {
                 tokio::select! {
                     answer = calling.as_mut() => panic!("answered: {answer:?}"),
-                    event = timeout(SOON, told.recv()) => assert_eq!(event.unwrap(), Some("call")),
+                    event = timeout(SOON, reported.recv()) => assert_eq!(event.unwrap(), Some("call")),
                 }
             }
             pieces.unbounded_send(Err(std::io::Error::other("cancelled"))).unwrap();
             drop((calling, answer));
-            assert_eq!(timeout(SOON, told.recv()).await.unwrap(), Some("reset"));
+            assert_eq!(timeout(SOON, reported.recv()).await.unwrap(), Some("reset"));
         }
     }
 }

@@ -81,7 +81,7 @@ async fn a_peer_that_vanishes_is_noticed() {
 #[tokio::test]
 async fn clients_that_take_nothing_are_closed() {
     let backend = format!("http://{}", backend::start().await);
-    let limits = Limits { min_rate: MinRate { bytes_per_second: 256, patience: SHORT }, ..Limits::default() };
+    let limits = Limits { min_rate: MinRate { bytes_per_second: 256, grace: SHORT }, ..Limits::default() };
     let world = GatewayWorld::start_with(vec![route("/", &backend)], limits).await;
     let mut connection = world.connect(&world.agent()).await;
     // The answer is never read: it fills the sockets' buffers and then waits.
@@ -107,7 +107,7 @@ async fn clients_that_send_half_a_body_are_cut() {
 #[tokio::test]
 async fn clients_that_send_a_byte_now_and_then_are_cut() {
     let backend = format!("http://{}", backend::start().await);
-    let limits = Limits { min_rate: MinRate { bytes_per_second: 256, patience: SHORT }, ..Limits::default() };
+    let limits = Limits { min_rate: MinRate { bytes_per_second: 256, grace: SHORT }, ..Limits::default() };
     let hasty = Route { limits: RouteLimits { first_byte: SHORT, ..LIMITS }, ..route("/", &backend) };
     let world = GatewayWorld::start_with(vec![hasty], limits).await;
     // A stream of gRPC may be silent, but this backend speaks HTTP/1.1, whatever the client calls its request.

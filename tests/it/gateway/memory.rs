@@ -55,8 +55,8 @@ fn endless(taken: &Arc<AtomicU64>) -> impl Body<Data = Bytes, Error = Infallible
 /// How many bytes the gateway takes from so many uploads on one connection.
 async fn taken_of(uploads: u32) -> u64 {
     let limits = RouteLimits { first_byte: SOON * 12, max_body: u64::MAX, ..LIMITS };
-    let patient = Route { limits, ..route("/", &format!("http://{}", start_unreading())) };
-    let world = GatewayWorld::start(vec![patient]).await;
+    let lenient = Route { limits, ..route("/", &format!("http://{}", start_unreading())) };
+    let world = GatewayWorld::start(vec![lenient]).await;
     let taken = Arc::<AtomicU64>::default();
     let mut h2 = world.connect_h2_for(&world.agent()).await;
     let sending = (0..uploads).map(|_| {

@@ -54,9 +54,9 @@ pub(super) fn run_inside(script: &str, name: &str, test: impl Future<Output = ()
     let mut unshare = Command::new("unshare");
     let command = in_networks(script, &mut unshare).arg(std::env::current_exe().unwrap());
     let run = command.args([name, "--exact", "--nocapture"]).env(INSIDE, "yes").output().unwrap();
-    let said = String::from_utf8_lossy(&run.stdout) + String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success(), "{said}");
-    assert!(said.contains("1 passed"), "{said}");
+    let message = String::from_utf8_lossy(&run.stdout) + String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{message}");
+    assert!(message.contains("1 passed"), "{message}");
 }
 
 #[test]

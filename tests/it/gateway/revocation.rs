@@ -45,8 +45,8 @@ async fn sessions_end_within_two_seconds_of_a_revocation() {
     assert!(ended.await.is_ok(), "after {:?}", started.elapsed());
     assert!(started.elapsed() < Duration::from_secs(2), "after {:?}", started.elapsed());
     assert_eq!(other.get("/v1/whoami").await.status, StatusCode::OK, "another addon of that cluster stays");
-    let told = log.json().into_iter().filter(|line| line["event"] == "ended-connection");
-    let causes: Vec<_> = told.map(|line| line["cause"].as_str().unwrap().to_owned()).collect();
+    let reported = log.json().into_iter().filter(|line| line["event"] == "ended-connection");
+    let causes: Vec<_> = reported.map(|line| line["cause"].as_str().unwrap().to_owned()).collect();
     assert_eq!(causes, ["CertificateRevoked", "CertificateRevoked"]);
 }
 
@@ -73,9 +73,9 @@ async fn revoked_certificate_is_refused_and_later_one_let_in() {
     let answer = connection.get("/v1/whoami").await;
     assert_eq!(answer.problem(), (403, "revoked".to_owned()));
     assert_eq!(answer.headers["connection"], "close");
-    let told = log.json().into_iter().rfind(|line| line["event"] == "refused-connection").unwrap();
-    assert_eq!((&told["cause"], &told["cluster"]), (&"CertificateRevoked".into(), &"c1".into()));
-    assert_eq!(told["serial"], agent.serial.to_string());
+    let reported = log.json().into_iter().rfind(|line| line["event"] == "refused-connection").unwrap();
+    assert_eq!((&reported["cause"], &reported["cluster"]), (&"CertificateRevoked".into(), &"c1".into()));
+    assert_eq!(reported["serial"], agent.serial.to_string());
 }
 
 /// An agent that was revoked does not come back when its ManagedClusterAddOn is made anew without the annotation.
@@ -108,6 +108,6 @@ async fn older_is_refused(make: impl Fn(&mut Registry, Timestamp)) {
     make(begins.plus(Duration::from_secs(1)));
     let answer = world.connect(&agent).await.get("/v1/whoami").await;
     assert_eq!(answer.problem(), (403, "revoked".to_owned()), "so that agents enrol again");
-    let told = log.json().into_iter().rfind(|line| line["event"] == "refused-connection").unwrap();
-    assert_eq!(told["cause"], "CertificateOlderThanAddOn");
+    let reported = log.json().into_iter().rfind(|line| line["event"] == "refused-connection").unwrap();
+    assert_eq!(reported["cause"], "CertificateOlderThanAddOn");
 }

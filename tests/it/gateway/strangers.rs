@@ -20,7 +20,7 @@ use test_kit::issue::Ca;
 use test_kit::wait_until;
 
 /// Longer than a test: no stranger leaves because of its time.
-const PATIENT: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(60);
 
 /// Connects from an address of loopback, and waits until the gateway has accepted.
 async fn stranger(world: &GatewayWorld, source: [u8; 4]) -> TcpStream {
@@ -36,7 +36,7 @@ async fn stranger(world: &GatewayWorld, source: [u8; 4]) -> TcpStream {
 /// All have one source, as behind a load balancer.
 #[tokio::test]
 async fn strangers_hold_no_sessions() {
-    let limits = Limits { max_connections: 2, max_handshakes: 1, handshake_timeout: PATIENT, ..Limits::default() };
+    let limits = Limits { max_connections: 2, max_handshakes: 1, handshake_timeout: LONG, ..Limits::default() };
     let world = GatewayWorld::start_with(Vec::new(), limits).await;
     let agent = world.agent();
     let mut first = world.connect(&agent).await;
@@ -63,7 +63,7 @@ async fn strangers_hold_no_sessions() {
 async fn flood_from_one_source_spares_handshakes_of_others() {
     let world = GatewayWorld::start_with(
         Vec::new(),
-        Limits { max_handshakes: 1, handshake_timeout: PATIENT, ..Limits::default() },
+        Limits { max_handshakes: 1, handshake_timeout: LONG, ..Limits::default() },
     )
     .await;
     let honest = stranger(&world, [127, 0, 0, 2]).await;

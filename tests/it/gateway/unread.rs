@@ -126,7 +126,7 @@ async fn a_head_keeps_its_permit_until_it_is_sent() {
 #[tokio::test]
 async fn a_client_that_leaves_the_end_of_an_answer_is_closed() {
     for path in ["piece", "tick", "piece-and-no-more"] {
-        let min_rate = MinRate { bytes_per_second: 256, patience: QUIET };
+        let min_rate = MinRate { bytes_per_second: 256, grace: QUIET };
         let world = start(Limits { min_rate, ..Limits::default() }).await;
         let (mut h2, _) = connect(&world).await;
         let _unread = h2.send_request(request(path)).await.unwrap();

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::lineages::kit::OnServer;
 use super::mk_ready;
 use crate::cli::{run, write};
-use test_kit::hub::{PATIENCE, apply_route, change_signer};
+use test_kit::hub::{TIMEOUT, apply_route, change_signer};
 use test_kit::wait_until;
 
 /// How long the owners of backends have.
@@ -36,7 +36,7 @@ async fn anchors(admin: &Client, name: &str) -> Vec<String> {
 async fn wait_anchors(admin: &Client, name: &str, mut expected: Vec<String>) {
     expected.sort();
     let what = format!("{name} to show {expected:?}");
-    wait_until(PATIENCE, &what, async || (anchors(admin, name).await == expected).then_some(())).await;
+    wait_until(TIMEOUT, &what, async || (anchors(admin, name).await == expected).then_some(())).await;
 }
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn the_line_for_backends_begins_when_a_route_needs_it() {
     apply(&admin, "needs", true).await;
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
     let routes: Api<AddOnRoute> = Api::namespaced(admin.clone(), "default");
-    wait_until(PATIENCE, "the route to be judged", async || routes.get("needs").await.unwrap().status).await;
+    wait_until(TIMEOUT, "the route to be judged", async || routes.get("needs").await.unwrap().status).await;
     assert!(lineage.members().await.is_none());
     assert!(maps.get_opt("addon-signer-backend-trust").await.unwrap().is_none());
 
@@ -61,7 +61,7 @@ async fn the_line_for_backends_begins_when_a_route_needs_it() {
 
     // Whoever has copied them finds them there, although the route may not attach any more.
     change_signer(&admin, json!({ "spec": { "gateway": { "routesFrom": null } } })).await;
-    wait_until(PATIENCE, "the route to be told", async || {
+    wait_until(TIMEOUT, "the route to be told", async || {
         let conditions = routes.get("needs").await.unwrap().status?.conditions;
         conditions.iter().any(|it| it.reason == "NotAllowedByListeners").then_some(())
     })
@@ -90,14 +90,14 @@ async fn owners_of_backends_have_a_month_unless_somebody_advances() {
         run(home.path(), &[&["ca"], arguments, &["--gateway-client", "--kubeconfig", &kubeconfig]].concat()).await
     };
     // The command reads the lineage's ConfigMap, which follows the Secret.
-    wait_until(PATIENCE, "the lineage", async || ca(&["status"]).await.stdout.contains("Active").then_some(())).await;
+    wait_until(TIMEOUT, "the lineage", async || ca(&["status"]).await.stdout.contains("Active").then_some(())).await;
     let rotated = ca(&["rotate"]).await;
     assert_eq!(rotated.code, 0, "{}", rotated.stderr);
     let both = lineage.wait(&["Next", "Active"]).await;
     wait_anchors(&admin, "needs", both.clone()).await;
     let waits = "(gateway-client) is waiting for: the owners of backends, who have until ";
-    wait_until(PATIENCE, "the report", async || ca(&["status"]).await.stdout.contains(waits).then_some(())).await;
-    lineage.look().await;
+    wait_until(TIMEOUT, "the report", async || ca(&["status"]).await.stdout.contains(waits).then_some(())).await;
+    lineage.reconcile().await;
     assert_eq!(lineage.wait(&["Next", "Active"]).await, both, "nobody has said that backends trust it");
     let advanced = ca(&["advance", "--watch"]).await;
     assert_eq!(advanced.code, 0, "{}", advanced.stderr);
@@ -108,13 +108,13 @@ async fn owners_of_backends_have_a_month_unless_somebody_advances() {
 
     assert_eq!(ca(&["rotate"]).await.code, 0);
     lineage.wait(&["Next", "Active"]).await;
-    wait_until(PATIENCE, "the time to be set", async || {
+    wait_until(TIMEOUT, "the time to be set", async || {
         let members = lineage.members().await?;
         members[0]["activateAfter"].as_i64()
     })
     .await;
     running.clock.advance(TIME + std::time::Duration::from_secs(1));
-    lineage.look().await;
+    lineage.reconcile().await;
     assert_ne!(lineage.wait(&["Active"]).await, second, "the month is over");
     running.stop().await;
 }

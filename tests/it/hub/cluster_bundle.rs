@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::distribution::mk_world;
 use test_kit::deploy::{apply, documented, part};
-use test_kit::hub::{PATIENCE, RunningHub, change_signer, create_signer, telemetry, wait_ready};
+use test_kit::hub::{RunningHub, TIMEOUT, change_signer, create_signer, telemetry, wait_ready};
 use test_kit::log::capture;
 use test_kit::objects::serve;
 use test_kit::{TestHub, wait_until};
@@ -34,7 +34,7 @@ pub(super) fn bundles(hub: &TestHub, admin: &Client) -> Api<ClusterTrustBundle> 
 /// Waits until the ClusterTrustBundle has the anchors that the hub's ConfigMap has, and there are so many.
 async fn wait_anchors(bundles: &Api<ClusterTrustBundle>, what: &str, count: usize) -> ClusterTrustBundle {
     let maps: Api<ConfigMap> = Api::namespaced(bundles.clone().into_client(), "addon-signer");
-    wait_until(PATIENCE, what, async || {
+    wait_until(TIMEOUT, what, async || {
         let published = maps.get_opt("addon-signer-trust").await.unwrap()?.data?.remove("ca.crt")?;
         let bundle = bundles.get_opt(TRUST_BUNDLE).await.unwrap()?;
         let is_it = bundle.spec.trust_bundle == published && published.matches("BEGIN CERTIFICATE").count() == count;
@@ -60,15 +60,16 @@ async fn check_documented_volume(hub: &TestHub, admin: &Client) {
 }
 
 /// The reason of the condition about it, if there is one; `None` while there are no conditions at all.
-async fn told(admin: &Client, signer: &str) -> Option<Option<String>> {
+async fn reported(admin: &Client, signer: &str) -> Option<Option<String>> {
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     let conditions = signers.get(signer).await.unwrap().status?.conditions;
-    let told = conditions.iter().find(|condition| condition.type_ == "TrustPublished");
-    (!conditions.is_empty()).then(|| told.map(|told| told.reason.clone()))
+    let reported = conditions.iter().find(|condition| condition.type_ == "TrustPublished");
+    (!conditions.is_empty()).then(|| reported.map(|reported| reported.reason.clone()))
 }
 
 async fn wait_condition(admin: &Client, what: &str, expected: Option<&str>) {
-    wait_until(PATIENCE, what, async || (told(admin, "telemetry").await?.as_deref() == expected).then_some(())).await;
+    wait_until(TIMEOUT, what, async || (reported(admin, "telemetry").await?.as_deref() == expected).then_some(()))
+        .await;
 }
 
 /// Undoes each write of the hub at once, for ever.
@@ -99,11 +100,11 @@ async fn somebody_who_keeps_changing_the_anchors_of_pods_is_said() {
     let bundles = bundles(&hub, &admin);
     wait_anchors(&bundles, "the ClusterTrustBundle", 1).await;
     wait_condition(&admin, "the condition", Some("Published")).await;
-    let said = async || (told(&admin, "telemetry").await?.as_deref() == Some("NotPublished")).then_some(());
+    let message = async || (reported(&admin, "telemetry").await?.as_deref() == Some("NotPublished")).then_some(());
     tokio::select! {
         () = undo(bundles) => panic!("the watch ended"),
         // The hub puts it back after 1, 2, 4 and 8 seconds before it believes that this is no single edit.
-        () = wait_until(2 * PATIENCE, "the condition to say that somebody changes it", said) => {}
+        () = wait_until(2 * TIMEOUT, "the condition to say that somebody changes it", message) => {}
     }
 }
 
@@ -111,11 +112,11 @@ async fn somebody_who_keeps_changing_the_anchors_of_pods_is_said() {
 async fn allow(hub: &TestHub, admin: &Client) {
     let (log, capturing) = capture("addon_signer=info");
     let running = RunningHub::start(hub).await;
-    let said = || log.text().matches("The hub publishes no ClusterTrustBundle").count();
-    wait_until(PATIENCE, "the hub to say what it lacks", async || (said() > 0).then_some(())).await;
+    let message = || log.text().matches("The hub publishes no ClusterTrustBundle").count();
+    wait_until(TIMEOUT, "the hub to say what it lacks", async || (message() > 0).then_some(())).await;
     wait_ready(admin, "telemetry", "True").await;
     running.stop().await;
-    assert_eq!(said(), 1);
+    assert_eq!(message(), 1);
     drop(capturing);
     if hub.is_real() {
         assert!(bundles(hub, admin).get_opt(TRUST_BUNDLE).await.unwrap().is_none()); // also where there are none
@@ -141,7 +142,7 @@ async fn pods_on_hub_cluster_get_current_anchors_while_wanted() {
     let before = wait_anchors(&bundles, "the ClusterTrustBundle", 1).await;
     assert_eq!(before.spec.signer_name.as_deref(), Some("addon-signer.io/gateway-serving"));
     wait_condition(&admin, "the condition", Some("Published")).await;
-    assert_eq!(told(&admin, "other").await, Some(None), "it does not want it");
+    assert_eq!(reported(&admin, "other").await, Some(None), "it does not want it");
     check_documented_volume(&hub, &admin).await;
 
     let rotate = json!({ "metadata": { "annotations": { "addon-signer.io/rotate": "now" } } });
@@ -168,7 +169,7 @@ async fn pods_on_hub_cluster_get_current_anchors_while_wanted() {
     assert_eq!(known.resource_version(), again.resource_version());
 
     change_signer(&admin, json!({ "spec": { "trust": { "clusterTrustBundle": "Never" } } })).await;
-    wait_until(PATIENCE, "the ClusterTrustBundle to go", async || {
+    wait_until(TIMEOUT, "the ClusterTrustBundle to go", async || {
         bundles.get_opt(TRUST_BUNDLE).await.unwrap().is_none().then_some(())
     })
     .await;

@@ -178,9 +178,9 @@ impl Run<'_> {
 
     async fn judge(&self, case: &Case, csr: &CertificateSigningRequest, running: &RunningHub) -> Result<(), String> {
         let lifetime = match (&case.verdict, certificate(csr), condition(csr, "Denied")) {
-            (Verdict::Refused { reason, .. }, None, Some((said, message))) => {
+            (Verdict::Refused { reason, .. }, None, Some((text, message))) => {
                 let sentence = message.ends_with('.') && !message.is_empty();
-                return if said == *reason && sentence { Ok(()) } else { Err(format!("{said}: {message}")) };
+                return if text == *reason && sentence { Ok(()) } else { Err(format!("{text}: {message}")) };
             }
             (Verdict::Good { lifetime_seconds }, Some(_), None) => i64::try_from(*lifetime_seconds).unwrap(),
             (_, signed, denied) => return Err(format!("signed: {}, denied: {denied:?}", signed.is_some())),

@@ -13,7 +13,7 @@ use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
 
 use super::{mk_csr, mk_served, submit};
-use test_kit::hub::{PATIENCE, RunningHub, certificate, telemetry, wait_csr, wait_ready};
+use test_kit::hub::{RunningHub, TIMEOUT, certificate, telemetry, wait_csr, wait_ready};
 use test_kit::issue::Ca;
 use test_kit::{TestHub, wait_until};
 
@@ -40,8 +40,7 @@ async fn foreign(admin: &Client) -> Option<Condition> {
 /// The hub's number of such CSRs.
 async fn wait_metric(running: &RunningHub, requests: usize) {
     let wanted = format!("addon_signer_foreign_certificates{{signer=\"telemetry\"}} {requests}\n");
-    wait_until(PATIENCE, "the metric", async || running.metrics.render().unwrap().contains(&wanted).then_some(()))
-        .await;
+    wait_until(TIMEOUT, "the metric", async || running.metrics.render().unwrap().contains(&wanted).then_some(())).await;
 }
 
 #[tokio::test]
@@ -54,21 +53,21 @@ async fn foreign_certificates_are_reported_until_requests_are_gone() {
     wait_ready(&admin, "telemetry", "True").await;
     wait_metric(&running, 0).await;
     let name = submit_foreign(&hub, &admin).await;
-    let said = wait_until(PATIENCE, "the condition", async || foreign(&admin).await).await;
+    let text = wait_until(TIMEOUT, "the condition", async || foreign(&admin).await).await;
     let example = format!("{name} (issuer \"CN=addon-manager's CA ");
-    assert!(said.status == "True", "{said:?}");
-    assert!(said.message.contains(&example), "{said:?}");
-    assert!(said.message.starts_with("1 CSRs of this signer"), "{said:?}");
+    assert!(text.status == "True", "{text:?}");
+    assert!(text.message.contains(&example), "{text:?}");
+    assert!(text.message.starts_with("1 CSRs of this signer"), "{text:?}");
     wait_metric(&running, 1).await;
     running.stop().await;
 
     let running = RunningHub::start(&hub).await;
     wait_metric(&running, 1).await;
     let kept = foreign(&admin).await.unwrap();
-    assert_eq!(kept.last_transition_time, said.last_transition_time, "a hub that starts knows it from the first list");
+    assert_eq!(kept.last_transition_time, text.last_transition_time, "a hub that starts knows it from the first list");
     let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
     api.delete(&name, &DeleteParams::default()).await.unwrap();
-    wait_until(PATIENCE, "the condition to end", async || foreign(&admin).await.is_none().then_some(())).await;
+    wait_until(TIMEOUT, "the condition to end", async || foreign(&admin).await.is_none().then_some(())).await;
     wait_metric(&running, 0).await;
 }
 

@@ -8,7 +8,7 @@ use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
 use super::{mk_csr, mk_csr_of, mk_ready, submit};
-use test_kit::hub::{PATIENCE, RunningHub, certificate, change_signer, wait_csr};
+use test_kit::hub::{RunningHub, TIMEOUT, certificate, change_signer, wait_csr};
 use test_kit::wait_until;
 
 /// Changes the identity of the signer telemetry, and waits until the gateway is told.
@@ -16,7 +16,7 @@ async fn change(admin: &Client, running: &RunningHub, identity: Value) {
     let convention = || running.trust.borrow().signers[0].convention.clone();
     let before = convention();
     change_signer(admin, json!({ "spec": { "identity": identity } })).await;
-    wait_until(PATIENCE, "the gateway to be told", async || (convention() != before).then_some(())).await;
+    wait_until(TIMEOUT, "the gateway to be told", async || (convention() != before).then_some(())).await;
 }
 
 fn who(running: &RunningHub, leaf: &CertificateDer<'_>) -> Result<Peer, NotAnIdentity> {

@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 
 use super::{MOMENT, mk_csr, mk_ready, mk_served, submit};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, certificate, telemetry, wait_csr, wait_ready};
 use test_kit::lease::{change, leases};
 use test_kit::quick::{as_usual, pass};
 use test_kit::store::on_store;
@@ -35,7 +35,7 @@ async fn spec(admin: &Client) -> LeaseSpec {
 }
 
 async fn waits(running: &RunningHub) -> String {
-    wait_until(PATIENCE, "a hub to wait", async || match running.leading.leadership() {
+    wait_until(TIMEOUT, "a hub to wait", async || match running.leading.leadership() {
         Leadership::Waiting(why) if why.starts_with("held by") => Some(why),
         _ => None,
     })
@@ -57,7 +57,7 @@ async fn second_hub_takes_over_at_once_when_the_first_stops() {
     assert_eq!(waits(&second).await, format!("held by {holder}"));
     issue(&hub, &admin).await;
     assert!(second.trust.borrow().signers.is_empty(), "the second has begun nothing");
-    wait_until(PATIENCE, "the second to be ready to begin", async || {
+    wait_until(TIMEOUT, "the second to be ready to begin", async || {
         second.registry.read(addon_signer_core::registry::Registry::is_ready).then_some(())
     })
     .await;
@@ -99,7 +99,7 @@ async fn api_server_outage_stops_the_steps_but_not_the_epoch() {
     let epoch = running.leads().await;
     wait_ready(&admin, "telemetry", "True").await;
     hub.pause().await;
-    wait_until(PATIENCE, "the hub to be unsure", async || {
+    wait_until(TIMEOUT, "the hub to be unsure", async || {
         (running.leading.leadership() == Leadership::Unsure { epoch }).then_some(())
     })
     .await;
@@ -133,7 +133,7 @@ async fn a_hub_that_is_not_sure_signs_nothing() {
     assert_eq!(before, after, "a step of the lineage was taken");
     running.believe(Some(2));
     wait_csr(&admin, &name, "issued", certificate).await;
-    wait_until(PATIENCE, "the rotation to go on", async || {
+    wait_until(TIMEOUT, "the rotation to go on", async || {
         let now = lineage.get("telemetry-client-authorities").await.unwrap().metadata.resource_version;
         (now != before).then_some(())
     })
@@ -183,7 +183,7 @@ async fn a_hub_whose_etcd_was_restored_under_it_ends() {
     let later = hub.back_up().unwrap();
     let version = async || leases(&admin).get(LEASE_NAME).await.unwrap().metadata.resource_version;
     let before = version().await;
-    wait_until(PATIENCE, "a renewal", async || (version().await != before).then_some(())).await;
+    wait_until(TIMEOUT, "a renewal", async || (version().await != before).then_some(())).await;
     hub.restore(later);
     let ended = running.ended().await.unwrap_err();
     assert!(matches!(ended, HubError::LeaseLost(Loss::Restored)), "{ended:?}");
@@ -306,15 +306,15 @@ async fn a_process_that_was_frozen_ends_when_another_has_taken_over() {
     let pid = child.id().unwrap().to_string();
     // It may miss the answer to its write, and learn only later that it leads.
     let leads = async || std::fs::read_to_string(&log).unwrap().contains("This hub holds the Lease").then_some(());
-    wait_until(PATIENCE, "the process to lead", leads).await;
+    wait_until(TIMEOUT, "the process to lead", leads).await;
     signal(&pid, "STOP").await;
     let mut second = RunningHub::start_with(&hub, RunningHubOptions::default()).await;
     let epoch = second.leads().await;
     signal(&pid, "CONT").await;
-    let ended = timeout(PATIENCE, child.wait()).await;
-    let said = std::fs::read_to_string(&log).unwrap();
-    assert_eq!(ended.ok().and_then(|ended| ended.unwrap().code()), Some(1), "{said}");
-    assert!(said.contains("holds the Lease addon-signer now; this hub exits"), "{said}");
+    let ended = timeout(TIMEOUT, child.wait()).await;
+    let message = std::fs::read_to_string(&log).unwrap();
+    assert_eq!(ended.ok().and_then(|ended| ended.unwrap().code()), Some(1), "{message}");
+    assert!(message.contains("holds the Lease addon-signer now; this hub exits"), "{message}");
     issue(&hub, &admin).await;
     assert_eq!(second.leads().await, epoch, "even if a busy machine lets it doubt for a moment");
 }

@@ -38,7 +38,7 @@ use kube::{Api, Client};
 use serde_json::Value;
 
 pub(crate) use signers::allow;
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, create_signer, deploy, telemetry, wait_ready};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, create_signer, deploy, telemetry, wait_ready};
 pub(crate) use test_kit::request::{mk_csr, mk_csr_of};
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
@@ -84,7 +84,7 @@ pub(crate) async fn wait_event(admin: &Client, reason: &str) -> (String, String)
 /// Waits for one with a note like this.
 pub(crate) async fn wait_note(admin: &Client, reason: &str, is_like: impl Fn(&str) -> bool) -> (String, String) {
     let events: Api<Event> = Api::namespaced(admin.clone(), "default");
-    wait_until(PATIENCE, &format!("an event {reason}"), async || {
+    wait_until(TIMEOUT, &format!("an event {reason}"), async || {
         let all = events.list(&Default::default()).await.unwrap().items;
         let is_about = |event: &Event| event.regarding.as_ref()?.name.clone().filter(|name| name == "telemetry");
         let is_it = |event: &Event| {

@@ -12,7 +12,7 @@ use sqlx::{ConnectOptions, Connection};
 
 use super::{mk_csr, mk_ready, submit};
 use test_kit::cut::Cut;
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, wait_csr, wait_ready};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, certificate, wait_csr, wait_ready};
 use test_kit::log;
 use test_kit::postgres::{self, Postgres, programs};
 use test_kit::quick::{as_usual, pass};
@@ -73,7 +73,7 @@ async fn outage_is_two_lines(mut store: Store) {
     wait_ready(&admin, "telemetry", "True").await;
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     wait_csr(&admin, &name, "issued", certificate).await;
-    wait_until(PATIENCE, "the checkpoint, after which all is quiet", async || {
+    wait_until(TIMEOUT, "the checkpoint, after which all is quiet", async || {
         maps.get_opt("addon-signer-ledger").await.ok()?
     })
     .await;
@@ -86,7 +86,7 @@ async fn outage_is_two_lines(mut store: Store) {
     }
     let mut health = running.ledger.health();
     let down = health.wait_for(|health| matches!(health, Health::Down(_)));
-    drop(wait_for(PATIENCE, "the ledger to be away", down).await.unwrap());
+    drop(wait_for(TIMEOUT, "the ledger to be away", down).await.unwrap());
     pass(AWAY).await;
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
     assert!(reason == "LedgerAway", "{reason}: {message}");

@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use super::mk_ready;
-use test_kit::hub::{PATIENCE, RunningHub};
+use test_kit::hub::{RunningHub, TIMEOUT};
 use test_kit::wait_until;
 
 const NAME: &str = "beside";
@@ -20,7 +20,7 @@ async fn wait_known(
     kind: impl Fn(&ProtectedAddresses) -> &Option<Addresses>,
     expected: Option<&[IpAddr]>,
 ) {
-    wait_until(PATIENCE, &format!("{expected:?}"), async || {
+    wait_until(TIMEOUT, &format!("{expected:?}"), async || {
         let known = running.protected.borrow();
         let found = kind(&known).as_ref()?.get(NAME).map(Vec::as_slice);
         (found == expected).then_some(())

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::mk_ready;
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::wait_until;
 
 #[tokio::test]
@@ -32,7 +32,7 @@ async fn tasks_of_a_hub_at_rest_give_signs_of_life() {
         "trust on the clusters",
     ];
     assert_eq!(tasks, expected);
-    wait_until(PATIENCE, "a sign of life of every task", async || {
+    wait_until(TIMEOUT, "a sign of life of every task", async || {
         running.pulses.silent(began.elapsed()).is_empty().then_some(())
     })
     .await;

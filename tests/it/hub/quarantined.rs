@@ -15,7 +15,7 @@ use kube::{Api, Client};
 use super::recovery::{becomes, left, on, submit};
 use super::{MOMENT, mk_ready};
 use crate::ledger::{mk_intent, mk_signed};
-use test_kit::hub::{PATIENCE, RunningHub, certificate, condition, wait_csr, wait_ready};
+use test_kit::hub::{RunningHub, TIMEOUT, certificate, condition, wait_csr, wait_ready};
 use test_kit::issue::{Ca, Leaf};
 use test_kit::quick::pass;
 use test_kit::store::on_store;
@@ -66,7 +66,7 @@ const FAULTS: [&str; 3] = [
     "a certificate that cannot be read",
 ];
 
-async fn said(admin: &Client, name: &str) -> String {
+async fn message(admin: &Client, name: &str) -> String {
     let (reason, sentence) = wait_csr(admin, name, "held", |csr| condition(csr, "RecordUnusable")).await;
     assert_eq!(reason, "LedgerRowUnusable");
     sentence
@@ -87,7 +87,7 @@ async fn request_whose_row_holds_wrong_certificate_waits_and_says_why() {
         for (n, fault) in (1..).zip(FAULTS) {
             let row = 2 * n + 2;
             let expected = format!("Row {row} of the ledger, which is about the CSR request-{n}, holds {fault}: ");
-            let sentence = said(&admin, &format!("request-{n}")).await;
+            let sentence = message(&admin, &format!("request-{n}")).await;
             assert!(sentence.starts_with(&expected), "{sentence}");
             assert!(sentence.contains("certs verify"), "{sentence}");
         }
@@ -98,7 +98,7 @@ async fn request_whose_row_holds_wrong_certificate_waits_and_says_why() {
         let metrics = running.metrics.render().unwrap();
         assert!(metrics.contains("addon_signer_csrs_quarantined_total{signer=\"telemetry\"} 3"), "{metrics}");
         let events: Api<Event> = Api::all(admin.clone());
-        wait_until(PATIENCE, "three events", async || {
+        wait_until(TIMEOUT, "three events", async || {
             let there = events.list(&ListParams::default()).await.unwrap();
             let ours = there.items.iter().filter(|event| event.reason.as_deref() == Some("LedgerRowUnusable"));
             (ours.count() == 3).then_some(())
@@ -132,7 +132,7 @@ async fn held_request_is_signed_once_ledger_is_right_again() {
         let leaf = mk_leaf("telemetry");
         left(store, [mk_row(1, &uid, leaf.serial, leaf.certificate.to_vec())]).await;
         let running = RunningHub::start_with(&hub, on(store)).await;
-        said(&admin, "request-1").await;
+        message(&admin, "request-1").await;
         running.stop().await;
         crate::ledger::rows::run(store, "DELETE FROM certificates").await;
         let _running = RunningHub::start_with(&hub, on(store)).await;

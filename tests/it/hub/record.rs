@@ -21,7 +21,7 @@ use super::lineages::{OnServer, revoke, rotate};
 use super::{mk_csr, mk_served, submit};
 use crate::cli;
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, certificate, telemetry, wait_csr, wait_ready};
 use test_kit::quick::{as_usual, pass};
 use test_kit::{TestHub, objects, wait_for, wait_until};
 
@@ -78,7 +78,7 @@ impl Recorded {
 
     /// Waits until an entry of `kind` has these details.
     async fn wait(&self, kind: &str, details: &[(&str, &str)]) -> Entry {
-        wait_until(PATIENCE, &format!("an entry {kind} with {details:?}"), async || {
+        wait_until(TIMEOUT, &format!("an entry {kind} with {details:?}"), async || {
             let entries = self.entries().await;
             entries
                 .into_iter()
@@ -107,7 +107,7 @@ impl Recorded {
 
     async fn map(&self) -> ConfigMap {
         let maps: Api<ConfigMap> = Api::namespaced(self.admin.clone(), "addon-signer");
-        wait_until(PATIENCE, "the checkpoint to be published", async || {
+        wait_until(TIMEOUT, "the checkpoint to be published", async || {
             maps.get_opt("addon-signer-ledger").await.ok()?
         })
         .await
@@ -197,7 +197,7 @@ async fn checkpoint_is_published_and_contradicted_one_is_kept() {
     assert_eq!(addon_signer_core::journal::entry::Hash::of(&vouched.text()).to_string(), checkpoint.hash);
     // Replace the ledger by an empty one.
     recorded.start_on("other.db").await;
-    let kept = wait_until(PATIENCE, "the contradicted checkpoint to be kept", async || {
+    let kept = wait_until(TIMEOUT, "the contradicted checkpoint to be kept", async || {
         recorded.map().await.data?.remove("contradicted-head.json")
     })
     .await;
@@ -222,7 +222,7 @@ async fn an_archive_stops_before_the_row_that_the_hub_has_published() {
     let unknown = archive("elsewhere").await;
     assert_eq!(unknown.code, 1);
     assert!(unknown.stderr.contains("the published checkpoint must be known"), "{}", unknown.stderr);
-    wait_until(PATIENCE, "the row to be of a second before", async || {
+    wait_until(TIMEOUT, "the row to be of a second before", async || {
         let moved = archive("addon-signer").await;
         assert_eq!(moved.code, 0, "{}", moved.stderr);
         moved.stdout.starts_with("rows 1 to ").then_some(())
@@ -242,7 +242,7 @@ async fn ledger_outage_delays_requests_but_not_the_gateway() {
     let running = recorded.running.as_ref().unwrap();
     let mut health = running.ledger.health();
     let down = |health: &addon_signer_ledger::Health| matches!(health, addon_signer_ledger::Health::Down(_));
-    drop(wait_for(PATIENCE, "the ledger to be away", health.wait_for(down)).await.unwrap());
+    drop(wait_for(TIMEOUT, "the ledger to be away", health.wait_for(down)).await.unwrap());
     pass(AGAIN).await;
     let waiting = wait_csr(&recorded.admin, &name, "there", |csr| Some(csr.clone())).await;
     assert!(waiting.status.is_none_or(|status| status.conditions.is_none() && status.certificate.is_none()));

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::crash::books::{CertificateRow, rows};
 use super::{mk_csr, mk_ready};
 use crate::ledger::{mk_intent, mk_serial, mk_signed, open};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, wait_csr};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, certificate, wait_csr};
 use test_kit::store::{TestStore, on_store};
 use test_kit::{TestHub, wait_until};
 
@@ -73,7 +73,7 @@ async fn a_request_keeps_its_time_and_the_ledger_has_it() {
 
 pub(super) async fn becomes(store: &TestStore, uid: &str, state: &str) -> CertificateRow {
     let url = store.url();
-    wait_until(PATIENCE, &format!("the row of {uid} to be {state}"), async || {
+    wait_until(TIMEOUT, &format!("the row of {uid} to be {state}"), async || {
         rows(&url).await.into_iter().find(|row| row.uid == uid && row.state == state)
     })
     .await

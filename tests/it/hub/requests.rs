@@ -16,7 +16,7 @@ use super::{MOMENT, mk_csr, mk_ready, mk_ready_with, mk_served, submit};
 use test_kit::accounts::HUB_USER;
 use test_kit::audit_log::Write;
 use test_kit::hub::{
-    PATIENCE, RunningHub, RunningHubOptions, certificate, change_signer, condition, create_signer, telemetry, wait_csr,
+    RunningHub, RunningHubOptions, TIMEOUT, certificate, change_signer, condition, create_signer, telemetry, wait_csr,
     wait_ready,
 };
 use test_kit::objects::{managed_cluster_addons, remake_cluster};
@@ -164,7 +164,7 @@ async fn request_awaiting_approver_proceeds_once_hub_may_approve() {
     wait_csr(&admin, &bad, "denied", |csr| condition(csr, "Denied")).await;
     change_signer(&admin, json!({"spec": {"approval": "Automatic"}})).await;
     wait_csr(&admin, &waits, "issued", certificate).await;
-    wait_until(PATIENCE, "the certificate to be counted", async || {
+    wait_until(TIMEOUT, "the certificate to be counted", async || {
         let metrics = running.metrics.render().unwrap();
         metrics.contains("certificates_issued_total{signer=\"telemetry\"} 1").then_some(())
     })

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use super::crash::books::{assert_whole, der, entries, rows};
 use super::lineages::{OnServer, revoke, rotate, taint};
 use super::{mk_csr, mk_served, submit};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, certificate, telemetry, wait_csr, wait_ready};
 use test_kit::log::{Log, capture};
 use test_kit::{TestHub, wait_until};
 
@@ -91,7 +91,7 @@ impl Restorable {
         rotate(&self.admin, "r1").await;
         let ids = lineage.wait(&["Active", "Old"]).await;
         // The Secret comes first. A signer has the lineage when the status shows it.
-        wait_until(PATIENCE, "the new authority to sign", async || {
+        wait_until(TIMEOUT, "the new authority to sign", async || {
             let authorities = lineage.status().await.authorities;
             authorities.iter().any(|shown| shown.id == ids[0] && shown.state == AuthorityState::Active).then_some(())
         })
@@ -102,7 +102,7 @@ impl Restorable {
     /// Rotates the lineage and checks that the anchor of `old`, which has signed, stays.
     async fn assert_rotation_keeps(&self, lineage: &OnServer, old: &str) {
         rotate(&self.admin, "r1").await;
-        let members = wait_until(PATIENCE, "the next authority to sign", async || {
+        let members = wait_until(TIMEOUT, "the next authority to sign", async || {
             let members = lineage.members().await?;
             members.iter().any(|member| member["state"] == "Active" && member["id"] != old).then_some(members)
         })
@@ -127,7 +127,7 @@ impl Restorable {
     /// Waits until the published checkpoint covers the entry `seq`.
     async fn wait_checkpoint(&self, seq: u64) {
         let maps: Api<ConfigMap> = Api::namespaced(self.admin.clone(), "addon-signer");
-        wait_until(PATIENCE, "a checkpoint", async || {
+        wait_until(TIMEOUT, "a checkpoint", async || {
             let head = maps.get_opt("addon-signer-ledger").await.ok()??.data?.remove("head.json")?;
             (Checkpoint::read(&head).unwrap().seq >= seq).then_some(())
         })
@@ -144,13 +144,13 @@ async fn run(file: &Path, statements: &[&str]) {
 }
 
 /// Waits until the hub has logged a line with all these texts, and checks that it did so once.
-async fn said(log: &Log, texts: &[&str]) {
+async fn message(log: &Log, texts: &[&str]) {
     let lines = || {
         let text = log.text();
         let found = text.lines().filter(|line| texts.iter().all(|text| line.contains(text)));
         found.map(str::to_owned).collect::<Vec<_>>()
     };
-    wait_until(PATIENCE, &format!("the log to say {texts:?}"), async || (!lines().is_empty()).then_some(())).await;
+    wait_until(TIMEOUT, &format!("the log to say {texts:?}"), async || (!lines().is_empty()).then_some(())).await;
     let lines = lines();
     eprintln!("{}", lines.join("\n")); // what docs/operations.md shows
     assert_eq!(lines.len(), 1, "{lines:?}");
@@ -179,8 +179,8 @@ async fn older_ledger_is_noticed_and_requests_keep_one_certificate() {
     assert!(!log.text().contains("ERROR"), "{}", log.text());
 
     let third = world.start("backup.db").await;
-    said(&log, &["The ledger does not have the certificates of some CSRs", "count=1", &lost]).await;
-    said(&log, &["The ledger contradicts the checkpoint that was published last"]).await;
+    message(&log, &["The ledger does not have the certificates of some CSRs", "count=1", &lost]).await;
+    message(&log, &["The ledger contradicts the checkpoint that was published last"]).await;
     assert_eq!(differs(&third, "requests"), 1);
     assert_eq!(differs(&third, "checkpoint"), 1);
     world.issue().await;
@@ -216,9 +216,9 @@ async fn ledger_falsely_claiming_archived_row_contradicts_checkpoint() {
     let published = maps.get("addon-signer-ledger").await.unwrap().data.unwrap().remove("head.json").unwrap();
 
     let second = world.start("ledger.db").await;
-    said(&log, &["The ledger contradicts the checkpoint that was published last", "are in archives"]).await;
+    message(&log, &["The ledger contradicts the checkpoint that was published last", "are in archives"]).await;
     assert_eq!(differs(&second, "checkpoint"), 1);
-    let kept = wait_until(PATIENCE, "the checkpoint to be kept and the next one to be published", async || {
+    let kept = wait_until(TIMEOUT, "the checkpoint to be kept and the next one to be published", async || {
         let data = maps.get("addon-signer-ledger").await.ok()?.data?;
         let next = Checkpoint::read(&data["head.json"]).unwrap();
         (next.seq > forged.seq).then(|| data["contradicted-head.json"].clone())
@@ -258,13 +258,13 @@ async fn ledger_with_only_intent_recovers_certificate_from_request() {
     let clock = Clock::default();
     clock.advance(Duration::from_secs(120)); // the recovery leaves young rows to the signer
     let second = world.start_at("backup.db", clock).await;
-    let row = wait_until(PATIENCE, "the row to have its certificate again", async || {
+    let row = wait_until(TIMEOUT, "the row to have its certificate again", async || {
         let rows = rows(&world.url("backup.db")).await;
         rows.into_iter().find(|row| row.uid == uid && row.state == "published")
     })
     .await;
     assert_eq!(row.certificate, Some(der(&world.given[0].1)));
-    said(&log, &["The ledger got a certificate back from its CSR", &name]).await;
+    message(&log, &["The ledger got a certificate back from its CSR", &name]).await;
     world.assert_given_once().await;
     second.stop().await;
     assert_whole(&world.url("backup.db"), world.dir.path()).await;
@@ -287,12 +287,13 @@ async fn older_authorities_are_noticed_and_missing_ones_named() {
     let second = world.start("ledger.db").await;
     let missing = format!("missing=\"{}\"", ids[0]);
     let behind = format!("behind=\"{}\"", ids[1]);
-    said(&log, &["The authorities are older than the ledger", "telemetry-client-authorities", &missing, &behind]).await;
+    message(&log, &["The authorities are older than the ledger", "telemetry-client-authorities", &missing, &behind])
+        .await;
     assert_eq!(differs(&second, "authorities"), 2);
     world.issue().await;
     world.assert_given_once().await;
     assert_eq!((differs(&second, "requests"), differs(&second, "checkpoint")), (0, 0));
-    wait_until(PATIENCE, "the ledger to know what the lineage lacks", async || {
+    wait_until(TIMEOUT, "the ledger to know what the lineage lacks", async || {
         let entries = entries(&world.url("ledger.db")).await;
         entries.iter().any(|entry| entry.contains(&ids[0]) && entry.contains("\"removed\"")).then_some(())
     })
@@ -311,7 +312,7 @@ async fn older_secret_drops_no_anchor_while_certificates_live() {
     let mut world = Restorable::new().await;
     let (lineage, id) = world.restored_secret().await;
     let _second = world.start("ledger.db").await;
-    said(&log, &["The authorities are older than the ledger", &format!("behind=\"{id}\"")]).await;
+    message(&log, &["The authorities are older than the ledger", &format!("behind=\"{id}\"")]).await;
     world.assert_rotation_keeps(&lineage, &id).await;
     world.assert_given_once().await;
 }
@@ -326,7 +327,7 @@ async fn older_secret_and_a_fast_clock_drop_no_anchor() {
     clock.advance(ahead);
     let options = RunningHubOptions { clock: clock.clone(), date: Some(Clock::default()), ..Default::default() };
     let _second = world.start_with("ledger.db", options).await;
-    said(&log, &["The authorities are older than the ledger", &format!("behind=\"{id}\"")]).await;
+    message(&log, &["The authorities are older than the ledger", &format!("behind=\"{id}\"")]).await;
     clock.set_back(ahead);
     world.assert_rotation_keeps(&lineage, &id).await;
 }
@@ -343,7 +344,7 @@ async fn what_was_tainted_or_revoked_never_signs_from_a_backup() {
         world.issue().await;
         let backup = lineage.data().await;
         distrust(&ids[0]).await;
-        wait_until(PATIENCE, "another one to sign", async || {
+        wait_until(TIMEOUT, "another one to sign", async || {
             let is_another = |it: &AuthorityStatus| it.state == AuthorityState::Active && it.id != ids[0];
             lineage.status().await.authorities.iter().any(is_another).then_some(())
         })
@@ -369,7 +370,7 @@ async fn secret_rolled_back_while_hub_runs_drops_no_anchor() {
     let backup = lineage.data().await;
     world.issue().await;
     lineage.set_data(backup).await;
-    said(&log, &["The authorities are older than the ledger", &format!("behind=\"{}\"", ids[0])]).await;
+    message(&log, &["The authorities are older than the ledger", &format!("behind=\"{}\"", ids[0])]).await;
     world.assert_rotation_keeps(&lineage, &ids[0]).await;
     world.assert_given_once().await;
 }

@@ -22,7 +22,7 @@ use super::{MOMENT, mk_csr, submit};
 use crate::cli::{Output, run};
 use test_kit::deploy::apply;
 use test_kit::hub::{
-    PATIENCE, RunningHub, RunningHubOptions, addon, certificate, condition, create_signer, deploy, telemetry, wait_csr,
+    RunningHub, RunningHubOptions, TIMEOUT, addon, certificate, condition, create_signer, deploy, telemetry, wait_csr,
     wait_ready,
 };
 use test_kit::quick::{as_usual, pass};
@@ -112,7 +112,7 @@ impl RevocationWorld {
         let cluster: ClusterName = "spoke1".parse().unwrap();
         let addon: AddOnName = "telemetry".parse().unwrap();
         let registry = &self.running.as_ref().unwrap().registry;
-        wait_until(PATIENCE, &format!("the hub to know of {expected:?}"), async || {
+        wait_until(TIMEOUT, &format!("the hub to know of {expected:?}"), async || {
             registry.read(|registry| registry.revoked_before(&cluster, &addon) == expected).then_some(())
         })
         .await;
@@ -134,7 +134,7 @@ impl RevocationWorld {
 
     /// Waits until `last` is the last recorded revocation; `count` shows that none was recorded twice.
     async fn wait_recorded(&self, count: usize, last: [&str; 4]) {
-        wait_until(PATIENCE, &format!("{last:?} to be recorded"), async || {
+        wait_until(TIMEOUT, &format!("{last:?} to be recorded"), async || {
             self.recorded().await.last().is_some_and(|found| *found == last).then_some(())
         })
         .await;
@@ -187,7 +187,7 @@ async fn every_move_of_the_time_is_recorded_once_also_when_no_hub_ran() {
     let [early, late, rounded_up] = [early, late, last].map(|time| time.to_string());
     let [early, late] = [early.as_str(), late.as_str()];
     let carol = revoker(&world.hub, world.home.path()).await;
-    wait_until(PATIENCE, "that second", async || {
+    wait_until(TIMEOUT, "that second", async || {
         (world.revoke(&carol, &["--before", early]).await.code == 0).then_some(())
     })
     .await;
@@ -229,7 +229,7 @@ async fn what_was_revoked_stays_so_when_its_addon_is_made_anew() {
     let anew = async || {
         let before = made().await;
         addons.delete("telemetry", &Default::default()).await.unwrap();
-        wait_until(PATIENCE, "another second", async || {
+        wait_until(TIMEOUT, "another second", async || {
             install_addon(&world.admin, "spoke1", "telemetry").await;
             if made().await > before {
                 return Some(());
@@ -244,7 +244,7 @@ async fn what_was_revoked_stays_so_when_its_addon_is_made_anew() {
     let known = async |world: &RevocationWorld, created| {
         let running = world.running.as_ref().unwrap();
         let key = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
-        wait_until(PATIENCE, "the hub to know the new object", async || {
+        wait_until(TIMEOUT, "the hub to know the new object", async || {
             running.registry.read(|registry| registry.valid_from(&key.0, &key.1) == Some(created)).then_some(())
         })
         .await;
@@ -268,10 +268,10 @@ async fn until_a_revocation_in_the_future_has_come_requests_wait() {
     world.annotate(json!(until.to_string())).await;
     world.wait_known(Some(until)).await;
     let name = world.request().await;
-    let told = wait_csr(&world.admin, &name, "told", |csr| condition(csr, "Revoked")).await;
-    assert_eq!(told.0, "RevokedUntilLater");
+    let reported = wait_csr(&world.admin, &name, "told", |csr| condition(csr, "Revoked")).await;
+    assert_eq!(reported.0, "RevokedUntilLater");
     let sentence = format!("The CSR waits until the hub's clock reaches {until}: no certificate of this addon");
-    assert!(told.1.starts_with(&sentence), "{told:?}");
+    assert!(reported.1.starts_with(&sentence), "{reported:?}");
     let csr = wait_csr(&world.admin, &name, "issued", |csr| certificate(csr).map(|_| csr.clone())).await;
     assert_eq!(not_before(&certificate(&csr).unwrap()), until);
     assert!(condition(&csr, "Denied").is_none());

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::cluster_bundle::{are_served, bundles};
 use super::{mk_ready, mk_ready_with};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, apply_route, change_signer};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, apply_route, change_signer};
 use test_kit::objects::{create_namespace, serve};
 use test_kit::{TestHub, wait_until};
 
@@ -77,7 +77,7 @@ async fn create_service(admin: &Client) {
 /// message that is not `True`.
 async fn wait_reasons(admin: &Client, name: &str, expected: [&str; 3]) -> String {
     let kinds = [CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS, CONDITION_PROGRAMMED];
-    wait_until(PATIENCE, &format!("{name} to be {expected:?}"), async || {
+    wait_until(TIMEOUT, &format!("{name} to be {expected:?}"), async || {
         let route = routes(admin).get(name).await.ok()?;
         let status = route.status.filter(|status| status.observed_generation == route.metadata.generation)?;
         let found = kinds.map(|kind| status.conditions.iter().find(|condition| condition.type_ == kind));
@@ -95,7 +95,7 @@ async fn wait_table(running: &RunningHub, expected: &[(&str, &[&str])]) {
         .iter()
         .map(|(name, addresses)| ((*name).to_owned(), addresses.iter().map(|text| text.parse().unwrap()).collect()))
         .collect();
-    wait_until(PATIENCE, &format!("the gateway to have {expected:?}"), async || {
+    wait_until(TIMEOUT, &format!("the gateway to have {expected:?}"), async || {
         let table = running.routes.borrow().clone();
         let known = table.of("telemetry", &"telemetry".parse().unwrap()).iter().map(|route| {
             let addresses = route.backend.as_ref().map(|backend| backend.addresses.clone()).unwrap_or_default();
@@ -166,7 +166,7 @@ async fn a_typo_in_a_route_harms_that_route_alone() {
     let spec = Patch::Merge(json!({ "spec": { "match": { "http": [{ "path": "/bad/{addon}" }] } } }));
     routes(&admin).patch("bad", &PatchParams::default(), &spec).await.unwrap();
     wait_table(&running, &[("good", addresses)]).await;
-    let told = wait_until(PATIENCE, "the route to be told", async || {
+    let reported = wait_until(TIMEOUT, "the route to be told", async || {
         let route = routes(&admin).get("bad").await.unwrap();
         // The table comes before the status, so the status may be of what was before the typo.
         let status = route.status.filter(|status| status.observed_generation == route.metadata.generation)?;
@@ -174,15 +174,18 @@ async fn a_typo_in_a_route_harms_that_route_alone() {
         (accepted.status == "False").then_some(accepted)
     })
     .await;
-    assert_eq!(told.reason, "UnsupportedValue");
-    assert!(told.message.starts_with("spec.match.http is refused: `/bad/{addon}` is not the path of"), "{told:?}");
+    assert_eq!(reported.reason, "UnsupportedValue");
+    assert!(
+        reported.message.starts_with("spec.match.http is refused: `/bad/{addon}` is not the path of"),
+        "{reported:?}"
+    );
     if !hub.is_real() {
         // One that cannot be decoded at all; an API server with the schema refuses it.
         let kind = GroupVersionKind::gvk("addon-signer.io", "v1alpha1", "AddOnRoute");
         let raw: Api<DynamicObject> = Api::namespaced_with(admin.clone(), NAMESPACE, &ApiResource::from_gvk(&kind));
         let spec = Patch::Merge(json!({ "spec": { "match": 1 } }));
         raw.patch("bad", &PatchParams::default(), &spec).await.unwrap();
-        wait_until(PATIENCE, "the unreadable route to be told", async || {
+        wait_until(TIMEOUT, "the unreadable route to be told", async || {
             let found = raw.get("bad").await.unwrap();
             found.data["status"]["conditions"][0]["message"].as_str()?.starts_with("It cannot be read").then_some(())
         })
@@ -199,7 +202,7 @@ async fn the_older_of_two_routes_wins_and_the_other_is_told() {
     wait_reasons(&admin, "older", ALL_GOOD).await;
     // Times of creation are whole seconds, and among those of the same second the name decides.
     let is_later = || k8s_openapi::jiff::Timestamp::now() > older.metadata.creation_timestamp.as_ref().unwrap().0;
-    wait_until(PATIENCE, "the next second", async || is_later().then_some(())).await;
+    wait_until(TIMEOUT, "the next second", async || is_later().then_some(())).await;
     apply_route(&admin, NAMESPACE, "younger", mk_spec("/x/")).await;
     let message = wait_reasons(&admin, "younger", [CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS, "Conflicted"]).await;
     assert_eq!(message, "The path /x is that of the older AddOnRoute observability/older, which gets its requests.");
@@ -292,7 +295,7 @@ async fn a_hub_that_waits_knows_the_routes_and_writes_nothing() {
     let waiting = RunningHub::start_with(&hub, RunningHubOptions::default()).await;
     apply_route(&admin, NAMESPACE, "receive", mk_spec("/x")).await;
     wait_reasons(&admin, "receive", ALL_GOOD).await;
-    wait_until(PATIENCE, "the waiting hub to have read the routes", async || {
+    wait_until(TIMEOUT, "the waiting hub to have read the routes", async || {
         waiting.routes.borrow().is_complete().then_some(())
     })
     .await;
@@ -343,7 +346,7 @@ async fn the_ca_of_a_backend_may_be_a_cluster_trust_bundle() {
     assert_eq!((tls.anchors.len(), tls.server_name.as_str()), (1, "receive.observability.svc"));
     running.stop().await;
     let again = RunningHub::start(&hub).await;
-    let first = wait_until(PATIENCE, "the first table", async || {
+    let first = wait_until(TIMEOUT, "the first table", async || {
         Some(again.routes.borrow().clone()).filter(|table| table.knows("telemetry"))
     })
     .await;

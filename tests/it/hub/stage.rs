@@ -6,7 +6,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::requests::Fixture;
-use test_kit::hub::{PATIENCE, RunningHub, change_signer_seen};
+use test_kit::hub::{RunningHub, TIMEOUT, change_signer_seen};
 use test_kit::objects::{create_namespace, managed_cluster_addons, managed_clusters};
 use test_kit::{accept_cluster, install_addon, wait_until};
 
@@ -60,7 +60,7 @@ pub(super) async fn stage(admin: &Client, running: &RunningHub, fixture: Fixture
     configure(admin, fixture).await;
     let cluster = "spoke1".parse().unwrap();
     let addon = "telemetry".parse().unwrap();
-    wait_until(PATIENCE, &format!("the hub to see {fixture:?}"), async || {
+    wait_until(TIMEOUT, &format!("the hub to see {fixture:?}"), async || {
         running.registry.read(|registry| (registry.check(&cluster, &addon) == expected).then_some(()))
     })
     .await;

@@ -10,7 +10,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 
 use super::{MOMENT, mk_csr, mk_csr_of, mk_ready, mk_ready_with, submit};
-use test_kit::hub::{PATIENCE, RunningHubOptions, certificate, condition, create_signer, telemetry, wait_csr};
+use test_kit::hub::{RunningHubOptions, TIMEOUT, certificate, condition, create_signer, telemetry, wait_csr};
 use test_kit::quick::pass;
 use test_kit::{accept_cluster, wait_until};
 
@@ -30,12 +30,12 @@ async fn names_that_a_cluster_chooses_give_it_no_more_certificates() {
         };
         names.push(submit(&hub, "spoke1", &mk_csr_of("spoke1", "telemetry", &wish)).await);
     }
-    let issued_or_told = |csr: &CertificateSigningRequest| {
+    let issued_or_reported = |csr: &CertificateSigningRequest| {
         certificate(csr).map(|_| true).or_else(|| condition(csr, "RateLimited").map(|_| false))
     };
     let mut issued = 0;
     for name in &names {
-        issued += usize::from(wait_csr(&admin, name, "issued, or told to wait", issued_or_told).await);
+        issued += usize::from(wait_csr(&admin, name, "issued, or told to wait", issued_or_reported).await);
     }
     assert_eq!(issued, 10);
     assert!(running.metrics.render().unwrap().contains("certificates_issued_total{signer=\"telemetry\"} 10"));
@@ -87,7 +87,7 @@ async fn refused_request_with_finalizers_does_not_linger() {
     wait_csr(&admin, &good, "issued", certificate).await;
     let api: Api<CertificateSigningRequest> = Api::all(admin.clone());
     for name in padded {
-        wait_until(PATIENCE, "the CSR to be gone", async || api.get_opt(&name).await.unwrap().is_none().then_some(()))
+        wait_until(TIMEOUT, "the CSR to be gone", async || api.get_opt(&name).await.unwrap().is_none().then_some(()))
             .await;
     }
 }

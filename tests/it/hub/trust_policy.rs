@@ -14,7 +14,7 @@ use super::grpc_account::requests;
 use super::{mk_csr, mk_served};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::deploy::{apply, part};
-use test_kit::hub::{PATIENCE, RunningHub, certificate, telemetry, wait_csr, wait_ready};
+use test_kit::hub::{RunningHub, TIMEOUT, certificate, telemetry, wait_csr, wait_ready};
 use test_kit::objects::{bind_policy, policy_bindings, policy_objects};
 use test_kit::{TestHub, wait_until};
 
@@ -39,7 +39,7 @@ fn with_bundle(csr: &Csr, bundle: Option<&str>) -> Csr {
 async fn wait_in_force(admin: &Client) {
     let dry_run = PostParams { dry_run: true, field_manager: None };
     let forbidden = with_bundle(&mk_csr("spoke1", "telemetry"), Some("x"));
-    wait_until(PATIENCE, "the policy to be in force", async || {
+    wait_until(TIMEOUT, "the policy to be in force", async || {
         requests(admin).create(&dry_run, &forbidden).await.err().filter(|error| error.to_string().contains(ANOTHER))
     })
     .await;
@@ -48,10 +48,10 @@ async fn wait_in_force(admin: &Client) {
 /// Waits until the condition TrustBundleProtected has this status and reason; returns its message.
 async fn wait_protected(admin: &Client, status: &str, reason: &str) -> String {
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    wait_until(3 * PATIENCE, &format!("TrustBundleProtected to be {status}, {reason}"), async || {
+    wait_until(3 * TIMEOUT, &format!("TrustBundleProtected to be {status}, {reason}"), async || {
         let conditions = signers.get("telemetry").await.unwrap().status?.conditions;
-        let told = conditions.into_iter().find(|condition| condition.type_ == "TrustBundleProtected")?;
-        (told.status == status && told.reason == reason).then_some(told.message)
+        let reported = conditions.into_iter().find(|condition| condition.type_ == "TrustBundleProtected")?;
+        (reported.status == status && reported.reason == reason).then_some(reported.message)
     })
     .await
 }
@@ -84,11 +84,11 @@ impl Writers {
             ("hub", &self.hub, "status", LATE),
         ];
         for bundle in bundles {
-            for (who, client, subresource, said) in writers {
+            for (who, client, subresource, text) in writers {
                 let csr = with_bundle(&requests(admin).get(name).await.unwrap(), *bundle);
                 let tried = requests(client).replace_subresource(subresource, name, &Default::default(), &csr).await;
                 let Err(error) = tried else { panic!("{who}, /{subresource}, {bundle:?}") };
-                assert!(error.to_string().contains(said), "{who}, /{subresource}, {bundle:?}: {error}");
+                assert!(error.to_string().contains(text), "{who}, /{subresource}, {bundle:?}: {error}");
             }
             let patch = json!({ "metadata": { "annotations": { ANNOTATION_TRUST_BUNDLE: bundle } } });
             for subresource in ["status", "approval"] {
@@ -115,9 +115,9 @@ async fn nobody_but_the_hub_sets_the_trust_bundle_of_a_request() {
         other_signer: accomplice(&hub).await,
     };
     let agent = hub.as_cluster_agent("spoke1", "a1").await;
-    for (client, said) in [(&agent, ANOTHER), (&admin, ANOTHER), (&writers.hub, LATE)] {
+    for (client, text) in [(&agent, ANOTHER), (&admin, ANOTHER), (&writers.hub, LATE)] {
         let csr = with_bundle(&mk_csr("spoke1", "telemetry"), Some("x"));
-        refused(requests(client).create(&PostParams::default(), &csr).await, said);
+        refused(requests(client).create(&PostParams::default(), &csr).await, text);
     }
     let name = ask(&hub).await;
     writers.are_refused(&name, &[Some("x")]).await;
@@ -153,13 +153,13 @@ async fn without_the_policy_the_hub_signs_and_says_what_is_missing() {
     policy_bindings(&admin).delete(POLICY, &DeleteParams::default()).await.unwrap();
     let dry_run = PostParams { dry_run: true, field_manager: None };
     let forbidden = with_bundle(&mk_csr("spoke1", "telemetry"), Some("x"));
-    wait_until(PATIENCE, "the policy to be gone", async || requests(&admin).create(&dry_run, &forbidden).await.ok())
+    wait_until(TIMEOUT, "the policy to be gone", async || requests(&admin).create(&dry_run, &forbidden).await.ok())
         .await;
     let running = RunningHub::start(&hub).await;
-    let said = wait_protected(&admin, "False", "PolicyMissing").await;
+    let text = wait_protected(&admin, "False", "PolicyMissing").await;
     let sentence = "The ValidatingAdmissionPolicy addon-signer-trust-bundle is not in force, so whoever may update \
                     CSRs can choose whom a new agent trusts. Install the chart again; the binding must deny.";
-    assert_eq!(said, sentence);
+    assert_eq!(text, sentence);
     let has_metric = |value: u8| {
         let metrics = running.metrics.render().unwrap();
         assert!(metrics.contains(&format!("addon_signer_trust_bundle_protected{{}} {value}\n")), "{metrics}");
@@ -201,18 +201,18 @@ async fn a_hub_that_the_policy_refuses_says_which_account_it_has() {
     let hubs = hub.client_as(HUB_USER, &HUB_GROUPS).await;
     let dry_run = PostParams { dry_run: true, field_manager: None };
     let forbidden = with_bundle(&mk_csr("spoke1", "telemetry"), Some("x"));
-    wait_until(PATIENCE, "the policy to name another account", async || {
+    wait_until(TIMEOUT, "the policy to name another account", async || {
         let tried = requests(&hubs).create(&dry_run, &forbidden).await.unwrap_err().to_string();
         tried.contains("only the account outside").then_some(())
     })
     .await;
     let running = RunningHub::start(&hub).await;
-    let said = wait_protected(&admin, "False", "PolicyRefusesHub").await;
+    let text = wait_protected(&admin, "False", "PolicyRefusesHub").await;
     let sentence = "No certificate can be given out, because the ValidatingAdmissionPolicy addon-signer-trust-bundle \
                     refuses the hub: only the account outside may set, change or remove the annotation \
                     addon-signer.io/trust-bundle, and this is system:serviceaccount:addon-signer:addon-signer. Name \
                     the hub's account in the chart's value hubAccount.";
-    assert_eq!(said, sentence);
+    assert_eq!(text, sentence);
     assert_eq!(wait_ready(&admin, "telemetry", "False").await, ("PolicyRefusesHub".to_owned(), sentence.to_owned()));
     let name = ask(&hub).await;
     policies
@@ -221,7 +221,6 @@ async fn a_hub_that_the_policy_refuses_says_which_account_it_has() {
         .unwrap();
     wait_protected(&admin, "True", "PolicyInForce").await;
     wait_ready(&admin, "telemetry", "True").await;
-    wait_until(3 * PATIENCE, "the certificate", async || certificate(&requests(&admin).get(&name).await.unwrap()))
-        .await;
+    wait_until(3 * TIMEOUT, "the certificate", async || certificate(&requests(&admin).get(&name).await.unwrap())).await;
     running.stop().await;
 }

@@ -11,7 +11,7 @@ use sqlx::{ConnectOptions, Connection};
 use super::distribution::{APPLIED_FOR, mk_world, published, say_applied, wait_condition, wait_manifest};
 use crate::cli::{run, write};
 use k8s_openapi::api::core::v1::ConfigMap;
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, telemetry};
 use test_kit::{TestHub, wait_until};
 
 #[tokio::test]
@@ -42,21 +42,24 @@ async fn administrator_waives_absent_cluster_and_ledger_says_who() {
         "addon-signer.io/advance-without": "0123456789abcdef spoke2 2026-11-23T00:00:00Z ann",
     } } });
     maps.patch("addon-signer-trust", &PatchParams::default(), &Patch::Merge(&other)).await.unwrap();
-    wait_until(PATIENCE, "the report to name the clusters", async || {
+    wait_until(TIMEOUT, "the report to name the clusters", async || {
         report().await.contains("0 of 2 addons have it, and not yet: spoke1/telemetry, spoke2/telemetry").then_some(())
     })
     .await;
     say_applied(&admin, "spoke1").await;
-    wait_condition(&admin, "one cluster", |told| told.is_some_and(|told| told.message.contains("1 of 2"))).await;
-    wait_until(2 * PATIENCE, "the report to name the one that is away", async || {
+    wait_condition(&admin, "one cluster", |reported| {
+        reported.is_some_and(|reported| reported.message.contains("1 of 2"))
+    })
+    .await;
+    wait_until(2 * TIMEOUT, "the report to name the one that is away", async || {
         report().await.contains("1 of 2 addons have it, and not yet: spoke2/telemetry").then_some(())
     })
     .await;
 
-    let told = ca(&["status"]).await.stdout;
+    let reported = ca(&["status"]).await.stdout;
     let waits = "(serving) is waiting for: clusters to apply the new anchor: 1 of 2 addons have it, and not yet: \
          spoke2/telemetry";
-    assert!(told.contains(waits), "{told}");
+    assert!(reported.contains(waits), "{reported}");
 
     let all = ca(&["advance", "--except", "all"]).await;
     assert_eq!(all.code, 3, "{}", all.stderr);
@@ -74,9 +77,9 @@ async fn administrator_waives_absent_cluster_and_ledger_says_who() {
     let file = home.path().join("another.db");
     let ledger = Some(format!("sqlite://{}", file.display()).parse().unwrap());
     let running = RunningHub::start_with(&hub, RunningHubOptions { ledger, ..RunningHubOptions::default() }).await;
-    wait_until(PATIENCE, "the ledger to say who waived", async || (waived(&file).await == 1).then_some(())).await;
+    wait_until(TIMEOUT, "the ledger to say who waived", async || (waived(&file).await == 1).then_some(())).await;
     assert_eq!(ca(&["rotate"]).await.code, 0);
-    wait_until(PATIENCE, "the next rotation", async || report().await.contains("\"Next\"").then_some(())).await;
+    wait_until(TIMEOUT, "the next rotation", async || report().await.contains("\"Next\"").then_some(())).await;
     running.stop().await;
     assert_eq!(waived(&file).await, 1, "the exception is about one authority");
 }

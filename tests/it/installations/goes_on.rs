@@ -34,7 +34,7 @@ use crate::whole::{Whole, options};
 use test_kit::TestHub;
 use test_kit::accounts::{GATEWAY_USER, HUB_GROUPS, HUB_USER};
 use test_kit::gateways::GatewayPod;
-use test_kit::hub::{PATIENCE, certificate, wait_csr};
+use test_kit::hub::{TIMEOUT, certificate, wait_csr};
 use test_kit::lease::leases;
 use test_kit::objects::{serve, serve_manifest_works};
 use test_kit::wait_until;
@@ -57,12 +57,12 @@ pub(super) async fn goes_on(folder: &Path, kind: Kind, location: &Location) {
     let site = Site::open(folder, kind, location).await;
     let (lineages, requests, mut conditions) = (site.lineages().await, site.requests().await, site.conditions().await);
     // That version looked for the backends of routes which are not accepted, too, and asked nobody to name roots.
-    for told in &mut conditions {
-        if kind == Kind::ByRoot && told.ends_with("Ready True Signing") {
-            *told = told.replace("Signing", "GatewayRootUnnamed");
+    for reported in &mut conditions {
+        if kind == Kind::ByRoot && reported.ends_with("Ready True Signing") {
+            *reported = reported.replace("Signing", "GatewayRootUnnamed");
         }
-        if told.starts_with("refused: ResolvedRefs") {
-            "refused: ResolvedRefs Unknown Pending".clone_into(told);
+        if reported.starts_with("refused: ResolvedRefs") {
+            "refused: ResolvedRefs Unknown Pending".clone_into(reported);
         }
     }
     assert!(
@@ -81,7 +81,7 @@ pub(super) async fn goes_on(folder: &Path, kind: Kind, location: &Location) {
     }
     assert_eq!(site.lineages().await, lineages);
     let are_same = async || (site.conditions().await == conditions).then_some(());
-    wait_until(PATIENCE, &format!("the conditions to be {conditions:#?}"), are_same).await;
+    wait_until(TIMEOUT, &format!("the conditions to be {conditions:#?}"), are_same).await;
     site.verify().await;
     site.assert_rotation_ends().await;
     site.assert_revoked_enrols(&gateway).await;
@@ -171,19 +171,19 @@ impl<'f> Site<'f> {
         let signers = signers.items.into_iter().map(|signer| (signer.name_any(), signer.status.unwrap().conditions));
         let routes = Api::<AddOnRoute>::all(self.admin.clone()).list(&Default::default()).await.unwrap();
         let routes = routes.items.into_iter().map(|route| (route.name_any(), route.status.unwrap().conditions));
-        let is_told = |condition: &Condition| {
+        let is_reported = |condition: &Condition| {
             [CONDITION_READY, CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS, CONDITION_PROGRAMMED]
                 .contains(&&*condition.type_)
         };
         let tell = |(name, conditions): (String, Vec<Condition>)| {
-            let told = conditions.into_iter().filter(is_told);
-            told.map(|it| format!("{name}: {} {} {}", it.type_, it.status, it.reason)).collect::<Vec<_>>()
+            let reported = conditions.into_iter().filter(is_reported);
+            reported.map(|it| format!("{name}: {} {} {}", it.type_, it.status, it.reason)).collect::<Vec<_>>()
         };
         signers.chain(routes).flat_map(tell).collect()
     }
 
     async fn answer(&self, gateway: &Whole, pair: &ClientPair) -> (u16, String) {
-        wait_until(PATIENCE, "an answer of the gateway", async || {
+        wait_until(TIMEOUT, "an answer of the gateway", async || {
             let (status, body) = pair.whoami_at(gateway.gateway, &self.clock).await?;
             (status != 503).then_some((status.as_u16(), body))
         })
@@ -247,7 +247,7 @@ impl<'f> Site<'f> {
         let next = before.iter().find(|(_, state)| state == "Next").unwrap().0.clone();
         let ends = json!({ "spec": { "holderIdentity": "" } });
         leases(&self.admin).patch("gateway-2", &PatchParams::default(), &Patch::Merge(&ends)).await.unwrap();
-        wait_until(PATIENCE, "the rotation to end", async || {
+        wait_until(TIMEOUT, "the rotation to end", async || {
             let lineage = self.lineages().await.remove("telemetry-client-authorities").unwrap();
             lineage.iter().any(|(id, state)| *id == next && state == "Active").then_some(())
         })

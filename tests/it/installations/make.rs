@@ -31,9 +31,7 @@ use test_kit::cert_manager::{Approver, CertManager};
 use test_kit::company::CompanyCa;
 use test_kit::deploy::{apply, part};
 use test_kit::gateways::deploy_gateways;
-use test_kit::hub::{
-    PATIENCE, apply_route, certificate, change_signer, condition, create_signer, wait_csr, wait_ready,
-};
+use test_kit::hub::{TIMEOUT, apply_route, certificate, change_signer, condition, create_signer, wait_csr, wait_ready};
 use test_kit::lease::leases;
 use test_kit::objects::{create_namespace, serve_manifest_works};
 use test_kit::pki::TestCa;
@@ -167,7 +165,7 @@ impl Site {
         let signer = self.start_signer(clock).await;
         let request = submit(&self.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
         wait_csr(&self.admin, &request, "issued", certificate).await;
-        wait_until(PATIENCE, "a checkpoint", async || self.checkpoint().await).await;
+        wait_until(TIMEOUT, "a checkpoint", async || self.checkpoint().await).await;
         signer.stop().await.unwrap();
     }
 
@@ -232,7 +230,7 @@ impl Site {
         let again = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: "again" } } });
         change_signer(&self.admin, again).await;
         let named = "1 of 2 gateways to trust the new authority: gateway-2";
-        wait_until(PATIENCE, named, async || {
+        wait_until(TIMEOUT, named, async || {
             let waits = signers.get("telemetry").await.unwrap().status?.rotation?.waiting_for?;
             (waits == named).then_some(())
         })
@@ -245,7 +243,7 @@ impl Site {
         let before = Timestamp::from_unix(Clock::default().now().unix() - 7_200).to_string();
         let file = folder.join("archive.jsonl").display().to_string();
         let kubeconfig = self.kubeconfig();
-        wait_until(3 * PATIENCE, "an archive", async || {
+        wait_until(3 * TIMEOUT, "an archive", async || {
             let arguments = [
                 "certs",
                 "archive",

@@ -16,7 +16,7 @@ use tokio::process::Command;
 
 use super::kit::Stage;
 use crate::cli::{run, write};
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::log::capture_audit;
 use test_kit::needed::{Needed, has};
 use test_kit::quick::pass;
@@ -61,7 +61,7 @@ fn serial(list: &Value) -> String {
 }
 
 async fn wait_listed(client: &Client) -> Value {
-    wait_until(PATIENCE, "the list through the API server", async || ask(client, "certificates?limit=5").await.ok())
+    wait_until(TIMEOUT, "the list through the API server", async || ask(client, "certificates?limit=5").await.ok())
         .await
 }
 
@@ -101,7 +101,7 @@ async fn a_kubeconfig_and_the_readers_role_are_enough() {
     let services: Api<Service> = Api::namespaced(stage.admin.clone(), "addon-signer");
     let elsewhere = json!({ "spec": { "externalName": "elsewhere.invalid" } });
     services.patch("addon-signer-inventory", &PatchParams::default(), &Patch::Merge(&elsewhere)).await.unwrap();
-    wait_until(PATIENCE, "the API server to miss the inventory", async || {
+    wait_until(TIMEOUT, "the API server to miss the inventory", async || {
         found = checked(&hub).await;
         found.contains("BAD  inventory: the API server cannot reach it: ").then_some(())
     })
@@ -144,7 +144,7 @@ async fn the_right_to_one_certificate_is_no_right_to_all() {
     });
     test_kit::deploy::apply(&stage.admin, &[role, binding]).await;
     let bob = as_user(&hub, "bob").await;
-    wait_until(PATIENCE, "the right to one", async || ask::<Value>(&bob, &format!("certificates/{serial}")).await.ok())
+    wait_until(TIMEOUT, "the right to one", async || ask::<Value>(&bob, &format!("certificates/{serial}")).await.ok())
         .await;
     let all = ask::<Value>(&bob, "certificates").await.unwrap_err();
     assert!(matches!(all, QuestionError::Forbidden { .. }), "{all}");
@@ -174,9 +174,9 @@ async fn the_command_line_needs_nothing_but_a_kubeconfig() {
     let text = String::from_utf8(shown.stdout).unwrap();
     assert!(text.contains("gateway-serving (addon-signer.io/gateway-serving)"), "{text}");
     let refused = certs("mallory", &["list"]).await;
-    let said = String::from_utf8(refused.stderr).unwrap();
+    let message = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(1));
-    assert!(said.contains("your account may not list certificates"), "{said}");
+    assert!(message.contains("your account may not list certificates"), "{message}");
     stage.stop().await;
 }
 
@@ -186,7 +186,7 @@ async fn kubectl_finds_the_inventory_by_discovery() {
     let serial = serial(&wait_listed(&as_user(&hub, "alice").await).await);
     let real = hub.real().unwrap();
     let kubeconfig = real.kubeconfig_file("alice", "alice", &[]);
-    let found = wait_until(PATIENCE, "kubectl to list the inventory", async || {
+    let found = wait_until(TIMEOUT, "kubectl to list the inventory", async || {
         let mut kubectl = Command::new(real.binary("kubectl"));
         kubectl.args(["get", "certificates.ledger.addon-signer.io", "-o", "name"]);
         let output = kubectl.arg("--kubeconfig").arg(&kubeconfig).env("HOME", real.dir()).output().await.unwrap();
@@ -218,7 +218,7 @@ async fn inventory_answers_through_serving_authority_rotation() {
     let (before, after) = stage.rotate().await;
     assert_ne!(before, after);
     let front_proxy = stage.front_proxy(&hub, "front-proxy-client");
-    wait_until(PATIENCE, "the inventory to show the new certificate", async || {
+    wait_until(TIMEOUT, "the inventory to show the new certificate", async || {
         stage.issuer(stage.inventory, &front_proxy).await.filter(|id| *id == after)
     })
     .await;

@@ -24,7 +24,7 @@ use crate::whole::{options, serving_anchors};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::deploy::{apply, part};
 use test_kit::gateway::{Connection, collect};
-use test_kit::hub::{PATIENCE, create_signer, deploy, fresh_ledger, telemetry};
+use test_kit::hub::{TIMEOUT, create_signer, deploy, fresh_ledger, telemetry};
 use test_kit::pki::TestCa;
 use test_kit::{TestHub, objects, wait_until};
 
@@ -103,7 +103,7 @@ impl Stage {
 
     /// Waits until the inventory answers the front proxy.
     pub(super) async fn wait_served(&self, caller: &ClientPair) {
-        wait_until(PATIENCE, "the inventory to answer its front proxy", async || {
+        wait_until(TIMEOUT, "the inventory to answer its front proxy", async || {
             self.ask(caller, "alice", "").await.ok()
         })
         .await;
@@ -130,9 +130,9 @@ impl Stage {
     /// Rotates the serving lineage and waits until the gateway shows a certificate of the new authority; returns both.
     pub(super) async fn rotate(&self) -> (AuthorityId, AuthorityId) {
         let nobody = nobody();
-        let before = wait_until(PATIENCE, "the gateway", async || self.issuer(self.gateway, &nobody).await).await;
+        let before = wait_until(TIMEOUT, "the gateway", async || self.issuer(self.gateway, &nobody).await).await;
         let maps: Api<ConfigMap> = Api::namespaced(self.admin.clone(), "addon-signer");
-        let after = wait_until(PATIENCE * 2, "a certificate of the new serving authority", async || {
+        let after = wait_until(TIMEOUT * 2, "a certificate of the new serving authority", async || {
             // The second annotation makes the keeper look again at once, because it waits until a second has passed.
             let now = Clock::default().now().to_string();
             let annotations = json!({ "addon-signer.io/rotate": format!("after {before}"), "test/poke": now });

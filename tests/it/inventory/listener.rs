@@ -16,7 +16,7 @@ use addon_signer_telemetry::audit::QUOTA;
 
 use super::kit::{Stage, nobody, pair, tell_front_proxy};
 use crate::whole::serving_anchors;
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::log::capture_audit;
 use test_kit::pki::TestCa;
 use test_kit::{TestHub, wait_until};
@@ -38,11 +38,11 @@ async fn only_the_api_servers_front_proxy_gets_a_handshake() {
     for path in ["//", "//certificates", "/nothing", "/certificates/a/status"] {
         assert_eq!(stage.ask(&front_proxy, "mallory", path).await.unwrap().0, 404, "{path}");
     }
-    let told: Vec<_> = log.json().into_iter().filter(|line| line["event"] == "inventory").collect();
-    let told: Vec<_> = told.iter().map(|line| (&line["user"], &line["request"], &line["status"])).collect();
-    assert_eq!(told[0], (&json!("alice"), &json!("/certificates"), &json!(200)));
-    assert_eq!(told[1].2, &json!(404));
-    assert_eq!(told[2..], [(&json!(""), &json!("/certificates"), &json!(401))]);
+    let reported: Vec<_> = log.json().into_iter().filter(|line| line["event"] == "inventory").collect();
+    let reported: Vec<_> = reported.iter().map(|line| (&line["user"], &line["request"], &line["status"])).collect();
+    assert_eq!(reported[0], (&json!("alice"), &json!("/certificates"), &json!(200)));
+    assert_eq!(reported[1].2, &json!(404));
+    assert_eq!(reported[2..], [(&json!(""), &json!("/certificates"), &json!(401))]);
 
     let agent = pair(&TestCa::named("addon-signer client CA telemetry"), "front-proxy-client");
     let user = pair(&TestCa::default(), "front-proxy-client"); // from another CA with the same name
@@ -110,11 +110,11 @@ async fn another_front_proxy_is_followed_at_once() {
         // On a busy machine the connection may have ended already: it waits a second for its first question.
         refusal.contains("401").then_some(())
     };
-    wait_until(PATIENCE, "a former front proxy's first question to be answered", first_question_of_a_former).await;
+    wait_until(TIMEOUT, "a former front proxy's first question to be answered", first_question_of_a_former).await;
     let invalid =
         |line: &&Value| line["event"] == "refused-inventory-connection" && line["cause"] == "CertificateInvalid";
-    let told = log.json().iter().filter(invalid).count();
-    assert_eq!(told, changes + 1, "each new connection, and one question: {}", log.text());
+    let reported = log.json().iter().filter(invalid).count();
+    assert_eq!(reported, changes + 1, "each new connection, and one question: {}", log.text());
     stage.stop().await;
 }
 
@@ -132,7 +132,7 @@ async fn new_certificate_waits_until_api_service_holds_its_anchor() {
     service.metadata.resource_version = None;
     service.metadata.uid = None;
     services.create(&PostParams::default(), &APIService { status: None, ..service }).await.unwrap();
-    wait_until(PATIENCE, "the inventory to show the new certificate", async || {
+    wait_until(TIMEOUT, "the inventory to show the new certificate", async || {
         stage.issuer(stage.inventory, &front_proxy).await.filter(|id| *id == after)
     })
     .await;
@@ -171,7 +171,7 @@ async fn rotation_ends_connections_only_after_their_first_question() {
     };
     let rotating = async {
         let (_, after) = stage.rotate().await;
-        wait_until(PATIENCE, "the inventory to show the new certificate", async || {
+        wait_until(TIMEOUT, "the inventory to show the new certificate", async || {
             stage.issuer(stage.inventory, &front_proxy).await.filter(|id| *id == after)
         })
         .await;
@@ -187,11 +187,11 @@ async fn the_api_services_ca_is_kept() {
     let stage = Stage::start(&hub).await;
     let anchors = Bundle::from_pem(serving_anchors(&stage.admin).await.as_bytes()).unwrap();
     let kept = async || stage.registered().await.filter(|registered| *registered == anchors);
-    wait_until(PATIENCE, "the CA of the APIService", kept).await;
+    wait_until(TIMEOUT, "the CA of the APIService", kept).await;
     // The manifest of another tool could empty the CA or turn the verification off.
     let body = json!({ "spec": { "caBundle": null, "insecureSkipTLSVerify": true } });
     stage.api_services().patch(API_SERVICE, &PatchParams::default(), &Patch::Merge(&body)).await.unwrap();
-    wait_until(PATIENCE, "the CA of the APIService to be back", kept).await;
+    wait_until(TIMEOUT, "the CA of the APIService to be back", kept).await;
     let spec = stage.api_services().get(API_SERVICE).await.unwrap().spec.unwrap();
     assert_ne!(spec.insecure_skip_tls_verify, Some(true));
     stage.stop().await;

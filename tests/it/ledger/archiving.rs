@@ -22,7 +22,7 @@ use tokio::process::{Child, Command};
 use super::checker;
 use super::rows;
 use super::{Open, fill, mk_intent, mk_serial, mk_signed, options, sqlite};
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::soak::soak;
 use test_kit::store::{TestStore, on_store};
 use test_kit::wait_until;
@@ -125,8 +125,8 @@ async fn across(store: &TestStore, location: &Location) {
     let all = check(location, &[&first]).await.unwrap();
     assert_eq!((all.unchecked, all.first, all.tip, &all.ledger), (0, 1, whole.tip, &whole.ledger));
     if let TestStore::Sqlite(dir) = store {
-        let (good, said) = checker::check(&[&first, &dir.path().join("ledger.db")], None).await;
-        assert!(good, "{said}");
+        let (good, message) = checker::check(&[&first, &dir.path().join("ledger.db")], None).await;
+        assert!(good, "{message}");
     }
 
     // The hub still writes, and still has what was not archived.
@@ -219,7 +219,7 @@ async fn what_is_open_or_valid_or_last_stays() {
 /// the journal, and SQLite would not expect that a test replaces the database's file.
 async fn wait_until_closed(database: &Path) {
     let name = database.to_string_lossy().into_owned();
-    wait_until(PATIENCE, "every connection to the database to be closed", async || {
+    wait_until(TIMEOUT, "every connection to the database to be closed", async || {
         // Skip a descriptor that was closed in between.
         let open = fs::read_dir("/proc/self/fd").unwrap().filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
         let mut of_database = open.filter(|path| path.to_string_lossy().starts_with(&name));

@@ -177,8 +177,8 @@ async fn no_text_of_a_ledger_steers_a_terminal() {
         &["certs", "show", "csr-1"],
         &["certs", "verify"],
     ] {
-        let said = run(home.path(), &[arguments, &["--ledger", &url]].concat()).await;
-        let text = said.stdout + &said.stderr;
+        let message = run(home.path(), &[arguments, &["--ledger", &url]].concat()).await;
+        let text = message.stdout + &message.stderr;
         assert!(!text.contains(|char: char| char.is_control() && char != '\n'), "{arguments:?}: {text}");
         seen += usize::from(text.contains("[1A"));
     }

@@ -21,9 +21,9 @@ pub(super) async fn check_with(files: &[&Path], checkpoint: Option<&Path>, archi
         command.arg("--archives").arg(archives);
     }
     let output = command.output().await.expect("these tests need python3");
-    let said = String::from_utf8(output.stdout).unwrap();
+    let message = String::from_utf8(output.stdout).unwrap();
     match output.status.code() {
-        Some(code @ (0 | 1)) => (code == 0, said),
+        Some(code @ (0 | 1)) => (code == 0, message),
         _ => panic!("check.py failed: {}", String::from_utf8_lossy(&output.stderr)),
     }
 }

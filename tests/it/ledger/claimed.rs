@@ -260,9 +260,9 @@ async fn theirs(store: &TestStore, archives: &[PathBuf], checkpoint: Option<&Pat
         }
     };
     let files: Vec<&Path> = archives.iter().chain([&ledger]).map(PathBuf::as_path).collect();
-    let (good, said) = check_with(&files, checkpoint, table.as_deref()).await;
-    let row = said.strip_prefix("bad: row ").and_then(|rest| rest.split(':').next()?.parse().ok());
-    assert_eq!(good, row.is_none(), "{said}");
+    let (good, message) = check_with(&files, checkpoint, table.as_deref()).await;
+    let row = message.strip_prefix("bad: row ").and_then(|rest| rest.split(':').next()?.parse().ok());
+    assert_eq!(good, row.is_none(), "{message}");
     row
 }
 

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use super::kit::RunningWriter;
 use super::recorded::Recorded;
 use super::{mk_intent, mk_signed};
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::needed::{Needed, has};
 use test_kit::quick::pass;
 
@@ -82,7 +82,7 @@ async fn full_disk_is_reported_and_loses_nothing() {
 
     std::fs::remove_file(disk.file("filler")).unwrap();
     running.writes(9_999).await;
-    timeout(PATIENCE, running.issue(10_000)).await.unwrap();
+    timeout(TIMEOUT, running.issue(10_000)).await.unwrap();
     running.stop().await;
 }
 
@@ -114,7 +114,7 @@ async fn a_file_that_is_gone_for_a_while_does_not_end_the_writer() {
     std::fs::remove_file(disk.file("filler")).unwrap();
     more.abort();
     running.writes(9_999).await;
-    timeout(PATIENCE, running.issue(10_000)).await.unwrap();
+    timeout(TIMEOUT, running.issue(10_000)).await.unwrap();
 }
 
 /// Opening a ledger on a full disk succeeds, so it says nothing.

@@ -34,7 +34,7 @@ async fn worked_example_is_what_both_programs_compute() {
     let checkpoint_file = dir.path().join("head.json");
     fs::write(&entries_file, format!("{first}\n{second}\n")).unwrap();
     fs::write(&checkpoint_file, checkpoint).unwrap();
-    let (good, said) = check(&[&entries_file], Some(&checkpoint_file)).await;
-    assert!(good, "{said}");
-    assert_eq!(said.trim_end(), console.split_once('\n').unwrap().1);
+    let (good, message) = check(&[&entries_file], Some(&checkpoint_file)).await;
+    assert!(good, "{message}");
+    assert_eq!(message.trim_end(), console.split_once('\n').unwrap().1);
 }

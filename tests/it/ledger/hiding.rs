@@ -19,7 +19,7 @@ use test_kit::store::{TestStore, on_store};
 /// What is done to a store, and what the check says of it.
 struct Forgery {
     sql: &'static str,
-    said: &'static str,
+    finding: &'static str,
 }
 
 /// The entry of the hidden certificate, which is the only one of its cluster.
@@ -57,9 +57,9 @@ async fn run_in(store: &TestStore, sql: &str) {
     run(store, &sql.replace("\"DATABASE\"", &format!("\"{database}\""))).await;
 }
 
-async fn assert_named(location: &Location, Forgery { sql, said }: &Forgery) {
+async fn assert_named(location: &Location, Forgery { sql, finding }: &Forgery) {
     let error = check(location).await.expect_err(sql).to_string();
-    assert!(error.contains(said), "{sql}: {error}");
+    assert!(error.contains(finding), "{sql}: {error}");
     assert!(error.contains("then check again"), "{sql}: {error}");
 }
 
@@ -69,40 +69,43 @@ const PARTIAL_HOLDER: &str = "DROP INDEX certificates_holder; \
 const SQLITE: [Forgery; 16] = [
     Forgery {
         sql: PARTIAL_HOLDER,
-        said: "lists may leave certificates out: index certificates_holder was altered; make",
+        finding: "lists may leave certificates out: index certificates_holder was altered; make",
     },
     Forgery {
         sql: "DROP INDEX certificates_addon; CREATE INDEX certificates_addon ON certificates (addon) WHERE seq <> 5",
-        said: "index certificates_addon was altered; make",
+        finding: "index certificates_addon was altered; make",
     },
     Forgery {
         sql: "DROP INDEX certificates_holder; \
               CREATE INDEX certificates_holder ON certificates (cluster COLLATE NOCASE, addon, agent, seq)",
-        said: "index certificates_holder was altered; make",
+        finding: "index certificates_holder was altered; make",
     },
-    Forgery { sql: "DROP INDEX certificates_end", said: "index certificates_end is missing; make" },
-    Forgery { sql: "CREATE INDEX mine ON certificates (cluster || '')", said: "index mine was added; make" },
+    Forgery { sql: "DROP INDEX certificates_end", finding: "index certificates_end is missing; make" },
+    Forgery { sql: "CREATE INDEX mine ON certificates (cluster || '')", finding: "index mine was added; make" },
     Forgery {
         sql: "ALTER TABLE certificates RENAME TO hidden; \
               CREATE VIEW certificates AS SELECT * FROM hidden WHERE seq <> 5",
-        said: "table hidden was added",
+        finding: "table hidden was added",
     },
     Forgery {
         sql: "CREATE TRIGGER forget AFTER INSERT ON certificates \
               BEGIN DELETE FROM certificates WHERE seq = NEW.seq; END",
-        said: "trigger forget was added; make",
+        finding: "trigger forget was added; make",
     },
-    Forgery { sql: "DROP TRIGGER entries_are_not_altered", said: "trigger entries_are_not_altered is missing; make" },
-    Forgery { sql: "CREATE TABLE foreign_one (n INTEGER)", said: "table foreign_one was added; make" },
-    Forgery { sql: "CREATE VIEW \"a\nb\" AS SELECT 1", said: "view a\\nb was added; make" },
+    Forgery {
+        sql: "DROP TRIGGER entries_are_not_altered",
+        finding: "trigger entries_are_not_altered is missing; make",
+    },
+    Forgery { sql: "CREATE TABLE foreign_one (n INTEGER)", finding: "table foreign_one was added; make" },
+    Forgery { sql: "CREATE VIEW \"a\nb\" AS SELECT 1", finding: "view a\\nb was added; make" },
     Forgery {
         sql: "ALTER TABLE certificates ADD COLUMN shown TEXT AS (cluster) VIRTUAL",
-        said: "table certificates was altered; make",
+        finding: "table certificates was altered; make",
     },
     Forgery {
         sql: "CREATE TABLE copy (seq INTEGER PRIMARY KEY) WITHOUT ROWID; INSERT INTO copy SELECT seq FROM unfinished; \
               DROP TABLE unfinished; ALTER TABLE copy RENAME TO unfinished",
-        said: "table unfinished was altered; make",
+        finding: "table unfinished was altered; make",
     },
     // The same text as before, and another content.
     Forgery {
@@ -111,21 +114,21 @@ const SQLITE: [Forgery; 16] = [
               PRAGMA writable_schema = ON; \
               UPDATE sqlite_schema SET sql = replace(sql, ' WHERE seq <> 5', '') WHERE name = 'certificates_holder'; \
               PRAGMA writable_schema = RESET",
-        said: "`certs list --cluster` returns 0 certificates of \"cluster2\", not the 1 that the table has; rebuild",
+        finding: "`certs list --cluster` returns 0 certificates of \"cluster2\", not the 1 that the table has; rebuild",
     },
     Forgery {
         sql: "DROP INDEX certificates_addon; CREATE INDEX certificates_addon ON certificates (addon) WHERE seq <> 5; \
               PRAGMA writable_schema = ON; \
               UPDATE sqlite_schema SET sql = replace(sql, ' WHERE seq <> 5', '') WHERE name = 'certificates_addon'; \
               PRAGMA writable_schema = RESET",
-        said: "`certs list --addon` returns 3 certificates of \"telemetry\", not the 4 that the table has; rebuild",
+        finding: "`certs list --addon` returns 3 certificates of \"telemetry\", not the 4 that the table has; rebuild",
     },
     Forgery {
         sql: "DROP INDEX certificates_end; CREATE INDEX certificates_end ON certificates (not_after) WHERE seq <> 5; \
               PRAGMA writable_schema = ON; \
               UPDATE sqlite_schema SET sql = replace(sql, ' WHERE seq <> 5', '') WHERE name = 'certificates_end'; \
               PRAGMA writable_schema = RESET",
-        said: "SQLite's integrity_check says",
+        finding: "SQLite's integrity_check says",
     },
     Forgery {
         sql: "PRAGMA writable_schema = ON; \
@@ -133,7 +136,7 @@ const SQLITE: [Forgery; 16] = [
               WHERE name IN ('certificates_signer', 'certificates_issuer')) - rootpage \
               WHERE name IN ('certificates_signer', 'certificates_issuer'); \
               PRAGMA writable_schema = RESET",
-        said: "SQLite's integrity_check says",
+        finding: "SQLite's integrity_check says",
     },
 ];
 
@@ -150,102 +153,102 @@ async fn a_schema_in_sqlite_that_hides_a_certificate_is_named() {
 const POSTGRES: [Forgery; 22] = [
     Forgery {
         sql: PARTIAL_HOLDER,
-        said: "lists may leave certificates out: index certificates_holder was altered; make",
+        finding: "lists may leave certificates out: index certificates_holder was altered; make",
     },
     Forgery {
         sql: "DROP INDEX certificates_addon; \
               CREATE INDEX certificates_addon ON certificates (addon, seq) WHERE seq <> 5",
-        said: "index certificates_addon was altered; make",
+        finding: "index certificates_addon was altered; make",
     },
     Forgery {
         sql: "DROP INDEX certificates_holder; \
               CREATE INDEX certificates_holder ON certificates (cluster COLLATE \"C\", addon, agent, seq)",
-        said: "index certificates_holder was altered; make",
+        finding: "index certificates_holder was altered; make",
     },
     Forgery {
         sql: "DROP INDEX certificates_holder; \
               CREATE INDEX certificates_holder ON certificates (cluster text_pattern_ops, addon, agent, seq)",
-        said: "index certificates_holder was altered; make",
+        finding: "index certificates_holder was altered; make",
     },
-    Forgery { sql: "CREATE INDEX mine ON certificates (lower(cluster))", said: "index mine was added; make" },
+    Forgery { sql: "CREATE INDEX mine ON certificates (lower(cluster))", finding: "index mine was added; make" },
     Forgery {
         sql: "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'certificates_holder'::regclass",
-        said: "index certificates_holder was altered; make",
+        finding: "index certificates_holder was altered; make",
     },
     Forgery {
         sql: "CREATE RULE forget AS ON INSERT TO certificates DO INSTEAD NOTHING",
-        said: "rule forget of certificates was added; make",
+        finding: "rule forget of certificates was added; make",
     },
     Forgery {
         sql: "CREATE FUNCTION forget() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'; \
               CREATE TRIGGER forget BEFORE INSERT ON certificates FOR EACH ROW EXECUTE FUNCTION forget()",
-        said: "trigger forget of certificates was added",
+        finding: "trigger forget of certificates was added",
     },
     Forgery {
         sql: "ALTER TABLE entries DISABLE TRIGGER entries_are_not_altered",
-        said: "trigger entries_are_not_altered of entries was altered; make",
+        finding: "trigger entries_are_not_altered of entries was altered; make",
     },
     Forgery {
         sql: "CREATE OR REPLACE FUNCTION entries_are_not_altered() RETURNS trigger LANGUAGE plpgsql \
               AS 'BEGIN RETURN NEW; END'",
-        said: "trigger entries_are_not_altered of entries was altered; make",
+        finding: "trigger entries_are_not_altered of entries was altered; make",
     },
     Forgery {
         sql: "ALTER TABLE certificates RENAME TO hidden; \
               CREATE VIEW certificates AS SELECT * FROM hidden WHERE seq <> 5",
-        said: "table certificates was altered, rule _RETURN of certificates was added",
+        finding: "table certificates was altered, rule _RETURN of certificates was added",
     },
     Forgery {
         sql: "ALTER TABLE certificates ENABLE ROW LEVEL SECURITY; ALTER TABLE certificates FORCE ROW LEVEL SECURITY; \
               CREATE POLICY hide ON certificates USING (seq <> 5)",
-        said: "table certificates was altered, policy hide of certificates was added; make",
+        finding: "table certificates was altered, policy hide of certificates was added; make",
     },
     Forgery {
         sql: "CREATE TABLE more (CHECK (seq > 100)) INHERITS (certificates)",
-        said: "inheritance of public.more from public.certificates was added; make",
+        finding: "inheritance of public.more from public.certificates was added; make",
     },
-    Forgery { sql: "ALTER TABLE certificates SET UNLOGGED", said: "table certificates was altered; make" },
+    Forgery { sql: "ALTER TABLE certificates SET UNLOGGED", finding: "table certificates was altered; make" },
     Forgery {
         sql: "ALTER TABLE certificates ADD COLUMN shown TEXT GENERATED ALWAYS AS (cluster || '') STORED",
-        said: "column shown of certificates was added; make",
+        finding: "column shown of certificates was added; make",
     },
     Forgery {
         sql: "CREATE COLLATION lax (provider = icu, locale = 'und-u-ks-level2', deterministic = false); \
               ALTER TABLE certificates ALTER COLUMN agent TYPE TEXT COLLATE lax",
-        said: "column agent of certificates was altered",
+        finding: "column agent of certificates was altered",
     },
     Forgery {
         sql: "ALTER TABLE certificates ADD CONSTRAINT none CHECK (seq <> 6) NOT VALID",
-        said: "constraint none of certificates was added; make",
+        finding: "constraint none of certificates was added; make",
     },
     Forgery {
         sql: "CREATE SCHEMA other; CREATE TABLE other.certificates AS SELECT * FROM certificates WHERE seq <> 5",
-        said: "table other.certificates was added; make",
+        finding: "table other.certificates was added; make",
     },
     Forgery {
         sql: "CREATE SCHEMA other; CREATE VIEW other.certificates AS SELECT * FROM public.certificates WHERE seq <> 5; \
               ALTER ROLE ledger IN DATABASE \"DATABASE\" SET search_path = other, public",
-        said: "table other.certificates was added; make",
+        finding: "table other.certificates was added; make",
     },
     Forgery {
         sql: "CREATE SCHEMA other; CREATE TABLE other.fence AS SELECT * FROM fence; \
               CREATE TABLE other._sqlx_migrations AS SELECT * FROM _sqlx_migrations; \
               CREATE TABLE other.certificates AS SELECT * FROM certificates WHERE seq <> 5; \
               ALTER DATABASE \"DATABASE\" SET search_path = other, public",
-        said: "table public.certificates was added",
+        finding: "table public.certificates was added",
     },
     // The same definition as before, and another content: only a superuser can do that.
     Forgery {
         sql: "DROP INDEX certificates_holder; \
               CREATE INDEX certificates_holder ON certificates (cluster, addon, agent, seq) WHERE seq <> 5; \
               UPDATE pg_index SET indpred = NULL WHERE indexrelid = 'certificates_holder'::regclass",
-        said: "`certs list --cluster` returns 0 certificates of \"cluster2\", not the 1 that the table has; rebuild",
+        finding: "`certs list --cluster` returns 0 certificates of \"cluster2\", not the 1 that the table has; rebuild",
     },
     Forgery {
         sql: "UPDATE pg_index SET indisready = false WHERE indexrelid = 'entries_pkey'::regclass; \
               INSERT INTO entries SELECT seq, '', hash FROM entries WHERE seq = 5; \
               UPDATE pg_index SET indisready = true WHERE indexrelid = 'entries_pkey'::regclass",
-        said: "it has 11 entries and 4 certificates, and its primary keys lead to 10 and 4; rebuild",
+        finding: "it has 11 entries and 4 certificates, and its primary keys lead to 10 and 4; rebuild",
     },
 ];
 
@@ -345,8 +348,8 @@ async fn a_role_that_may_only_read_checks_the_ledger() {
     check(&location).await.unwrap();
     run(&store, "CREATE TABLE reader_of_this_test.certificates AS SELECT * FROM public.certificates WHERE seq <> 5")
         .await;
-    let said = "table reader_of_this_test.certificates was added; make";
-    assert_named(&location, &Forgery { sql: "a schema with the role's name", said }).await;
+    let finding = "table reader_of_this_test.certificates was added; make";
+    assert_named(&location, &Forgery { sql: "a schema with the role's name", finding }).await;
 }
 
 /// The rows are checked all the same, and both are named.

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::{Open, mk_intent, mk_signed, options, start};
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::wait_until;
 
 /// A running writer. It ends some time after this value is dropped, or in [`RunningWriter::stop`].
@@ -38,7 +38,7 @@ impl RunningWriter {
     /// The metrics as /metrics shows them at this moment.
     pub(super) fn metrics(&self) -> String {
         let (metrics, owned, location) = &self.metrics;
-        owned.look(&self.ledger.health().borrow(), location);
+        owned.observe(&self.ledger.health().borrow(), location);
         metrics.render().unwrap()
     }
 
@@ -52,7 +52,7 @@ impl RunningWriter {
 
     /// Waits until it records an intent. After a write that failed, only another one says that the writer can write.
     pub(super) async fn writes(&self, number: u64) {
-        wait_until(PATIENCE, "a write to succeed", async || self.ledger.intend(mk_intent(number)).await.ok()).await;
+        wait_until(TIMEOUT, "a write to succeed", async || self.ledger.intend(mk_intent(number)).await.ok()).await;
         self.up().await;
     }
 
@@ -71,20 +71,20 @@ impl RunningWriter {
 
     async fn health(&self, wanted: impl FnMut(&Health) -> bool) -> Health {
         let mut health = self.ledger.health();
-        let found = timeout(PATIENCE, health.wait_for(wanted)).await;
+        let found = timeout(TIMEOUT, health.wait_for(wanted)).await;
         found.expect("the ledger gets there in time").expect("the writer runs").clone()
     }
 
     /// Waits until the writer ends by itself; returns its error.
     pub(super) async fn ended(self) -> LedgerError {
-        let ended = timeout(PATIENCE, self.writer).await.expect("the writer ends in time");
+        let ended = timeout(TIMEOUT, self.writer).await.expect("the writer ends in time");
         ended.unwrap().expect_err("it ended by an error")
     }
 
     /// Lets the writer end normally.
     pub(super) async fn stop(self) {
         drop(self.ledger);
-        timeout(PATIENCE, self.writer).await.expect("the writer ends in time").unwrap().unwrap();
+        timeout(TIMEOUT, self.writer).await.expect("the writer ends in time").unwrap().unwrap();
     }
 
     /// Records an intent and its certificate.

@@ -12,7 +12,7 @@ use super::kit::RunningWriter;
 use super::recorded::Recorded;
 use super::{mk_intent, mk_serial, mk_signed};
 use test_kit::cut::{Cut, Moment};
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::postgres::{PASSWORD, Postgres, PostgresOptions, programs};
 use test_kit::quick::pass;
 use test_kit::store::on_store;
@@ -37,7 +37,7 @@ async fn postgres_that_goes_away_is_said_and_found_again() {
     let running = RunningWriter::start(&server.url("ledger"));
     running.issue(1).await;
     server.stop();
-    let refused = timeout(PATIENCE, running.ledger.intend(mk_intent(2))).await.expect("an answer, not silence");
+    let refused = timeout(TIMEOUT, running.ledger.intend(mk_intent(2))).await.expect("an answer, not silence");
     let error = refused.unwrap_err();
     assert!(matches!(error, LedgerError::Unavailable { .. }), "{error}");
     assert!(!error.to_string().contains(PASSWORD), "{error}");
@@ -56,7 +56,7 @@ async fn postgres_that_stands_still_is_no_silence() {
     let running = RunningWriter::start(&server.url("ledger"));
     running.issue(1).await;
     server.freeze();
-    let refused = timeout(PATIENCE, running.ledger.intend(mk_intent(2))).await.expect("an answer, not silence");
+    let refused = timeout(TIMEOUT, running.ledger.intend(mk_intent(2))).await.expect("an answer, not silence");
     assert!(matches!(refused, Err(LedgerError::Unavailable { .. })), "{refused:?}");
     server.thaw();
     running.writes(100).await;
@@ -76,14 +76,14 @@ async fn commit_is_found_out(moment: Moment) {
     proxy.close_at_commit(moment);
     let ledger = running.ledger.clone();
     let asked = tokio::spawn(async move { ledger.intend(mk_intent(2)).await });
-    timeout(PATIENCE, proxy.closed()).await.unwrap();
+    timeout(TIMEOUT, proxy.closed()).await.unwrap();
     assert!(matches!(running.down().await, LedgerError::Unavailable { .. }));
     assert_eq!(count(&server, "entries").await, before + i64::from(moment == Moment::After));
     sleep(Duration::from_secs(2)).await;
     assert!(!asked.is_finished(), "nobody knows yet");
 
     proxy.open();
-    let answer = timeout(PATIENCE, asked).await.unwrap().unwrap();
+    let answer = timeout(TIMEOUT, asked).await.unwrap().unwrap();
     let again = running.ledger.intend(mk_intent(2)).await.unwrap();
     if moment == Moment::After {
         assert_eq!(answer, Ok(Intended::Recorded));
@@ -124,7 +124,7 @@ async fn is_not_continued(issued: u64, sql: &str) {
     proxy.close_at_commit(Moment::Before);
     let ledger = running.ledger.clone();
     let asked = tokio::spawn(async move { ledger.intend(mk_intent(0)).await });
-    timeout(PATIENCE, proxy.closed()).await.unwrap();
+    timeout(TIMEOUT, proxy.closed()).await.unwrap();
     let mut connection = PgConnection::connect(&server.url("ledger")).await.unwrap();
     for sql in ["SET session_replication_role = replica", sql] {
         sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut connection).await.unwrap();
@@ -134,7 +134,7 @@ async fn is_not_continued(issued: u64, sql: &str) {
     let error = running.ended().await;
     assert!(matches!(error, LedgerError::Damaged { .. }), "{error}");
     assert!(error.to_string().contains("as a different ledger or without its last rows"), "{error}");
-    assert!(timeout(PATIENCE, asked).await.unwrap().unwrap().is_err(), "nobody gets a certificate by it");
+    assert!(timeout(TIMEOUT, asked).await.unwrap().unwrap().is_err(), "nobody gets a certificate by it");
     assert_eq!(count(&server, "entries").await, before, "nothing was added");
     // A new start continues what is there; the hub compares it with everything else.
     RunningWriter::start_as(&server.url("ledger"), "hub-1", 2).up().await;
@@ -180,7 +180,7 @@ async fn a_server_that_is_silent_after_the_login_is_not_waited_for() {
     let mut held = connection.begin().await.unwrap();
     sqlx::query("LOCK TABLE fence, entries IN ACCESS EXCLUSIVE MODE").execute(&mut *held).await.unwrap();
     let both = async { tokio::join!(location.last_epoch(), location.contradicts(&checkpoint)) };
-    let (epoch, compared) = timeout(PATIENCE, both).await.expect("answers, not silence");
+    let (epoch, compared) = timeout(TIMEOUT, both).await.expect("answers, not silence");
     assert_eq!(epoch, 0);
     assert!(matches!(compared, Err(LedgerError::Unavailable { .. })), "{compared:?}");
     held.rollback().await.unwrap();

@@ -95,11 +95,11 @@ async fn no_code_in_postgresql_hides_itself_from_the_check() {
         (FUNCTION, "lists may leave certificates out: function public.count(bigint,bigint) was added; make"),
         (PLANNED, "lists may leave certificates out: statistics planned of certificates was added; make"),
     ];
-    for (number, (sql, said)) in cases.into_iter().enumerate() {
+    for (number, (sql, message)) in cases.into_iter().enumerate() {
         let store = mk_ledger_of(&format!("owner_with_code_{number}")).await;
         run(&store, sql).await;
         let error = check(&store).await.expect_err(sql).to_string();
-        assert!(error.contains(said), "{sql}: {error}");
+        assert!(error.contains(message), "{sql}: {error}");
     }
 }
 

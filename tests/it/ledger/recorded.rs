@@ -59,7 +59,7 @@ impl Recorded {
         serde_json::to_writer(&file, &json!({ "rule_files": [rules], "tests": [test] })).unwrap();
         let output = Command::new("promtool").args(["test", "rules"]).arg(file.path()).output();
         let Some(output) = found(Needed::Prometheus, output.ok()) else { return };
-        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert!(output.status.success(), "{test}: {said}");
+        let message = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{test}: {message}");
     }
 }

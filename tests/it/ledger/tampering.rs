@@ -172,9 +172,9 @@ async fn theirs(store: &TestStore, checkpoint: Option<&str>) -> Option<u64> {
         TestStore::Sqlite(dir) => dir.path().join("ledger.db"),
         TestStore::Postgres(database) => dump(database, dir.path()),
     };
-    let (good, said) = check(&[&ledger], checkpoint.as_deref()).await;
-    let row = said.strip_prefix("bad: row ").and_then(|rest| rest.split(':').next()?.parse().ok());
-    assert_eq!(good, row.is_none(), "{said}");
+    let (good, message) = check(&[&ledger], checkpoint.as_deref()).await;
+    let row = message.strip_prefix("bad: row ").and_then(|rest| rest.split(':').next()?.parse().ok());
+    assert_eq!(good, row.is_none(), "{message}");
     row
 }
 

@@ -11,12 +11,12 @@ use test_kit::needed::{Needed, has};
 use test_kit::process::{Process, command_that_dies_with_us};
 use test_kit::wait::wait_or_explain;
 
-use super::{Files, Peers, Server, said};
+use super::{Files, Peers, Server, message};
 use crate::gateway::framing::worlds_of_whole_answers;
 
 const VERSIONS: [&str; 2] = ["--http1.1", "--http2"];
 /// curl waits for `100 Continue` for longer than its `--max-time`, so without one it never sends the body.
-const ONLY_WHEN_TOLD: [&str; 4] = ["--expect100-timeout", "60", "--header", "Expect: 100-continue"];
+const ONLY_WHEN_ASKED: [&str; 4] = ["--expect100-timeout", "60", "--header", "Expect: 100-continue"];
 
 /// curl as the agent, with a gateway and a backend.
 struct Curl {
@@ -57,7 +57,7 @@ impl Curl {
     async fn get(&self, arguments: &[&str], path: &str) -> String {
         let mut command = command_that_dies_with_us(None, Path::new("curl"));
         command.args(self.arguments(arguments, path));
-        said(command).await
+        message(command).await
     }
 
     /// Posts so many bytes; returns the answer, its status and how many bytes were sent.
@@ -83,8 +83,8 @@ async fn curl_takes_every_answer_that_is_made_one() {
     }
     for version in VERSIONS {
         for (what, world, content) in worlds_of_whole_answers().await {
-            let said = Curl::of(world).get(&[version, "--write-out", ", %{http_version}"], "/x").await;
-            assert_eq!(said, format!("{content}, {}", version.trim_start_matches("--http")), "{what}");
+            let message = Curl::of(world).get(&[version, "--write-out", ", %{http_version}"], "/x").await;
+            assert_eq!(message, format!("{content}, {}", version.trim_start_matches("--http")), "{what}");
         }
     }
 }
@@ -94,8 +94,8 @@ async fn curl_speaks_both_versions_of_http() {
     let Some(peers) = Curl::find() else { return };
     let curl = Curl::start(&peers).await;
     for (version, expected) in VERSIONS.into_iter().zip(["1.1", "2"]) {
-        let said = curl.get(&[version, "--write-out", "%{http_version}"], "/addons/telemetry/x?y=1").await;
-        assert_eq!(said, format!("HTTP/1.1 /x?y=1\n{expected}"));
+        let message = curl.get(&[version, "--write-out", "%{http_version}"], "/addons/telemetry/x?y=1").await;
+        assert_eq!(message, format!("HTTP/1.1 /x?y=1\n{expected}"));
         let head = curl.get(&[version, "--head", "--request", "GET"], "/x").await;
         assert!(head.contains("200"), "{head}");
         let counted = [version, "--output", "/dev/null", "--write-out", "%{size_download}"];
@@ -109,18 +109,18 @@ async fn curl_sends_a_body_when_the_gateway_wants_it() {
     let Some(peers) = Curl::find() else { return };
     let curl = Curl::start(&peers).await;
     for version in VERSIONS {
-        let said = curl.post(&[version], 300_000, "/upload").await;
-        assert_eq!(said, "300000 bytes\n200, 300000 sent", "{version}");
+        let message = curl.post(&[version], 300_000, "/upload").await;
+        assert_eq!(message, "300000 bytes\n200, 300000 sent", "{version}");
     }
-    let waiting = [&["--http1.1"], &ONLY_WHEN_TOLD[..]].concat();
-    let said = curl.post(&waiting, 300_000, "/upload").await;
-    assert_eq!(said, "300000 bytes\n200, 300000 sent");
+    let waiting = [&["--http1.1"], &ONLY_WHEN_ASKED[..]].concat();
+    let message = curl.post(&waiting, 300_000, "/upload").await;
+    assert_eq!(message, "300000 bytes\n200, 300000 sent");
     for (path, expected) in [("/upload", "413, 0 sent"), ("/addons/search/upload", "403, 0 sent")] {
-        let said = curl.post(&waiting, 3_000_000, path).await;
-        assert!(said.ends_with(expected), "{path}: {said}");
+        let message = curl.post(&waiting, 3_000_000, path).await;
+        assert!(message.ends_with(expected), "{path}: {message}");
     }
-    let said = curl.post(&waiting, 300_000, "/unread").await;
-    assert!(said.starts_with("409"), "a backend that reads nothing: {said}");
+    let message = curl.post(&waiting, 300_000, "/unread").await;
+    assert!(message.starts_with("409"), "a backend that reads nothing: {message}");
 }
 
 #[tokio::test]

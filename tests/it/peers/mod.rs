@@ -47,8 +47,8 @@ impl Peers {
         let flags: Vec<_> = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let process = Process::start(&self.program, &flags, dir.path());
         let listens = async || {
-            let said = process.tail();
-            said.lines().find_map(|line| line.strip_prefix("listening on ")?.parse().ok())
+            let message = process.tail();
+            message.lines().find_map(|line| line.strip_prefix("listening on ")?.parse().ok())
         };
         let address = wait_or_explain(SOON, "a peer to listen", listens, || process.tail()).await;
         Server { process, address, _dir: dir }
@@ -71,7 +71,7 @@ impl Peers {
             [("cert", &files.cert), ("key", &files.key), ("ca", &files.ca)]
                 .map(|(flag, file)| format!("--{flag}={}", file.display())),
         );
-        said(command).await
+        message(command).await
     }
 }
 
@@ -108,13 +108,13 @@ impl Server {
 
     /// Waits until it has said a line that begins like that, and returns the line.
     async fn says(&self, start: &str) -> String {
-        wait_or_explain(SOON, start, async || self.has_said(start, 1), || self.process.tail()).await
+        wait_or_explain(SOON, start, async || self.has_reported(start, 1), || self.process.tail()).await
     }
 
     /// The last of so many lines that begin like that.
-    fn has_said(&self, start: &str, count: usize) -> Option<String> {
-        let said = self.process.tail();
-        said.lines().filter(|line| line.starts_with(start)).nth(count - 1).map(str::to_owned)
+    fn has_reported(&self, start: &str, count: usize) -> Option<String> {
+        let message = self.process.tail();
+        message.lines().filter(|line| line.starts_with(start)).nth(count - 1).map(str::to_owned)
     }
 }
 
@@ -135,9 +135,9 @@ async fn run(mut command: Command) -> Output {
 }
 
 /// Runs a command that must succeed; returns its output.
-async fn said(command: Command) -> String {
+async fn message(command: Command) -> String {
     let output = run(command).await;
-    let [said, errors] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
-    assert!(output.status.success(), "{}\n{said}\n{errors}", output.status);
-    said
+    let [message, errors] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    assert!(output.status.success(), "{}\n{message}\n{errors}", output.status);
+    message
 }

@@ -15,8 +15,8 @@ async fn otlp_arrives_after_the_pause_that_its_receiver_wants() {
         let over_flag = format!("--over={over}");
         let server = peers.serve(&["otlp-receive", &over_flag]).await;
         world.set_routes(vec![server.route(protocol)]);
-        let said = peers.call(&world, &["otlp-send", &over_flag, "--path=/addons/telemetry/v1/metrics"]).await;
-        assert_eq!(said, format!("ok exported over {over}\n"), "{protocol:?}");
+        let message = peers.call(&world, &["otlp-send", &over_flag, "--path=/addons/telemetry/v1/metrics"]).await;
+        assert_eq!(message, format!("ok exported over {over}\n"), "{protocol:?}");
         assert_eq!(server.says("received").await, format!("received over {over}: answers = 42"), "{protocol:?}");
     }
 }

@@ -60,7 +60,7 @@ async fn prometheus_writes_what_it_scrapes() {
     let prometheus = start(dir.path(), &world);
     for http in ["http1", "http2"] {
         let expected = format!("remote write to {http}: snappy 0.1.0 of cluster c1");
-        let has_written = async || server.has_said(&expected, 3);
+        let has_written = async || server.has_reported(&expected, 3);
         wait_or_explain(WRITES, &expected, has_written, || server.process.tail() + &prometheus.tail()).await;
     }
 }

@@ -7,15 +7,15 @@ use test_kit::gateway::{GatewayWorld, LIMITS};
 use test_kit::process::command_that_dies_with_us;
 use test_kit::soak::soak;
 
-use super::{Files, Peers, roomy, said};
+use super::{Files, Peers, message, roomy};
 
 async fn ping_pong(arguments: &[&str]) {
     let Some(peers) = Peers::find() else { return };
     let server = peers.serve(&["grpc-server"]).await;
     let world = GatewayWorld::start_with(vec![server.route(Protocol::H2c)], roomy()).await;
-    let said = peers.call(&world, &[&["grpc-soak"], arguments].concat()).await;
-    eprintln!("{said}");
-    assert!(said.starts_with("ok ping_pong"), "{said}");
+    let message = peers.call(&world, &[&["grpc-soak"], arguments].concat()).await;
+    eprintln!("{message}");
+    assert!(message.starts_with("ok ping_pong"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,7 +47,7 @@ async fn a_body_of_gibibytes_passes_both_ways() {
         for (script, expected) in [(download, format!("{bytes}\n")), (upload, format!("{bytes} bytes\n"))] {
             let mut command = command_that_dies_with_us(None, Path::new("sh"));
             command.args(["-c", &script]);
-            assert_eq!(said(command).await, expected, "{script}");
+            assert_eq!(message(command).await, expected, "{script}");
         }
     }
 }

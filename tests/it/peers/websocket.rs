@@ -10,7 +10,7 @@ async fn websockets_carry_messages_pings_and_close_codes() {
     let Some(peers) = Peers::find() else { return };
     let server = peers.serve(&["ws-server"]).await;
     let world = GatewayWorld::start(vec![server.route(Protocol::Http)]).await;
-    let said = peers.call(&world, &["ws-client", "--path=/addons/telemetry/chat?room=1"]).await;
+    let message = peers.call(&world, &["ws-client", "--path=/addons/telemetry/chat?room=1"]).await;
     let expected = "\
 ok plain messages
 ok compressed messages
@@ -18,7 +18,7 @@ ok closed by the server with 1000
 ok closed by the server with 1001
 ok closed by the server with 4321
 ";
-    assert_eq!(said, expected);
+    assert_eq!(message, expected);
     server.says("closed: failed to get reader: received close frame: status = StatusNormalClosure").await;
 }
 
@@ -28,6 +28,6 @@ async fn websockets_over_http2_reach_a_backend_of_http1() {
     let Some(peers) = Peers::find() else { return };
     let server = peers.serve(&["ws-server"]).await;
     let world = GatewayWorld::start(vec![server.route(Protocol::Http)]).await;
-    let said = peers.call(&world, &["ws-h2-client", "--path=/addons/telemetry/chat?room=1"]).await;
-    assert_eq!(said, "ok messages over HTTP/2\nok closed by the server with 4321\n");
+    let message = peers.call(&world, &["ws-h2-client", "--path=/addons/telemetry/chat?room=1"]).await;
+    assert_eq!(message, "ok messages over HTTP/2\nok closed by the server with 4321\n");
 }

@@ -86,16 +86,16 @@ fn flags(rows: impl IntoIterator<Item = Row>) -> String {
 
 fn row(arg: &Arg) -> Row {
     let help = arg.get_long_help().or(arg.get_help()).unwrap_or_else(|| panic!("{arg} has no help")).to_string();
-    let (help, said) = match help.split_once(" [default: ") {
+    let (help, message) = match help.split_once(" [default: ") {
         Some((help, default)) => (help.to_owned(), Some(default.trim_end_matches(['.', ']']).to_owned())),
         None => (help, None),
     };
     let known = arg.get_default_values().iter().map(|value| code(value.to_str().unwrap()));
     let known = known.collect::<Vec<_>>().join(", ");
     let takes_value = matches!(arg.get_action(), ArgAction::Set | ArgAction::Append);
-    let default = match said {
+    let default = match message {
         _ if arg.is_required_set() => "required".to_owned(),
-        Some(said) => said,
+        Some(message) => message,
         None if !takes_value || arg.is_positional() => String::new(),
         None if known.is_empty() => "none".to_owned(),
         None => known,

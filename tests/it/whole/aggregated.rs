@@ -14,7 +14,7 @@ use serde_json::json;
 use super::ours::enrolled;
 use super::{Whole, prepare};
 use crate::gateway::backend;
-use test_kit::hub::{PATIENCE, apply_route};
+use test_kit::hub::{TIMEOUT, apply_route};
 use test_kit::{TestHub, crds, wait_until};
 
 /// kube-apiserver looks at the file of its CA every minute at least.
@@ -30,7 +30,7 @@ async fn route_to_api_server(hub: &TestHub, admin: &Client, ca: &str) -> String 
     let spec = json!({ "signer": "telemetry", "match": matching, "backend": backend });
     apply_route(admin, "default", "api-server", spec).await;
     let routes: Api<AddOnRoute> = Api::namespaced(admin.clone(), "default");
-    wait_until(PATIENCE, "the gateway's CA", async || routes.get("api-server").await.unwrap().status?.gateway_client_ca)
+    wait_until(TIMEOUT, "the gateway's CA", async || routes.get("api-server").await.unwrap().status?.gateway_client_ca)
         .await
 }
 
@@ -54,7 +54,7 @@ async fn kube_apiserver_believes_the_gateway_who_calls() {
 
     // It does not know the gateway's CA yet.
     let path = "/api/v1/namespaces/default/configmaps/for-agents";
-    wait_until(PATIENCE, "the API server to refuse the gateway", async || (get(path).await.0 == 401).then_some(()))
+    wait_until(TIMEOUT, "the API server to refuse the gateway", async || (get(path).await.0 == 401).then_some(()))
         .await;
     real.trust_front_proxy(&gateways_ca);
     let answer = wait_until(RELOAD, "the API server to believe the gateway", async || {

@@ -20,7 +20,7 @@ use super::{Whole, get, options, ours, prepare};
 use crate::gateway::backend;
 use crate::hub::{mk_csr, submit};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::log::{Log, capture_access, capture_audit};
 use test_kit::objects::managed_cluster_addons;
 use test_kit::{TestHub, wait_until};
@@ -71,8 +71,8 @@ fn documented() -> BTreeMap<String, Vec<String>> {
 }
 
 async fn wait_for(log: &Log, event: &str) {
-    let said = async || log.json().iter().any(|line| line["event"] == event).then_some(());
-    wait_until(PATIENCE, &format!("a line {event}"), said).await;
+    let message = async || log.json().iter().any(|line| line["event"] == event).then_some(());
+    wait_until(TIMEOUT, &format!("a line {event}"), message).await;
 }
 
 /// Makes every audited event happen at least once.
@@ -90,7 +90,7 @@ async fn live(log: &Log) {
     let tcp = TcpStream::connect(whole.gateway).await.unwrap();
     let name = ServerName::from(whole.gateway.ip());
     let mut idle = TlsConnector::from(Arc::new(pair.config())).connect(name, tcp).await.unwrap();
-    wait_until(PATIENCE, "the idle connection", async || {
+    wait_until(TIMEOUT, "the idle connection", async || {
         (log.json().iter().filter(|line| line["event"] == "admitted").count() > 1).then_some(())
     })
     .await;
@@ -103,7 +103,7 @@ async fn live(log: &Log) {
     let before = sums();
     let failed_before = failed_handshakes(whole.metrics).await;
     knock(whole.gateway).await;
-    wait_until(PATIENCE, "the gateway to have counted these connections", async || {
+    wait_until(TIMEOUT, "the gateway to have counted these connections", async || {
         (failed_handshakes(whole.metrics).await >= failed_before + KNOCKS).then_some(())
     })
     .await;

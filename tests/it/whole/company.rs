@@ -24,7 +24,7 @@ use crate::gateway::backend;
 use crate::hub::issuers::put_authority_in;
 use test_kit::company::{CompanyCa, ca_params, chain};
 use test_kit::deploy::{apply, part};
-use test_kit::hub::{PATIENCE, create_route, create_signer, deploy};
+use test_kit::hub::{TIMEOUT, create_route, create_signer, deploy};
 use test_kit::issue::{Ca, Leaf};
 use test_kit::objects::{manifest_works, serve_manifest_works};
 use test_kit::{TestHub, wait_until};
@@ -72,7 +72,7 @@ async fn trust_versions(admin: &Client) -> BTreeMap<String, String> {
     let anchors = maps.get("addon-signer-trust").await.unwrap().data.unwrap().remove("ca.crt").unwrap();
     let mut versions = BTreeMap::from([("anchors".to_owned(), anchors)]);
     for cluster in ["spoke1", "spoke2"] {
-        let work = wait_until(PATIENCE, "the ManifestWork", async || {
+        let work = wait_until(TIMEOUT, "the ManifestWork", async || {
             manifest_works(admin, cluster).get_opt("addon-signer-telemetry-trust").await.unwrap()
         });
         versions.insert(cluster.to_owned(), work.await.metadata.resource_version.unwrap());
@@ -101,7 +101,7 @@ async fn another_intermediate_of_the_root_needs_no_new_trust() {
     let before = trust_versions(&admin).await;
     let traffic = Traffic::start(whole.gateway, first.clone());
     put_authority_in(&admin, "serving", &root.authority("Gateway CA 2"), &[], &root).await;
-    wait_until(PATIENCE, "the gateway to serve under the second authority", async || {
+    wait_until(TIMEOUT, "the gateway to serve under the second authority", async || {
         (shown_issuer(&first, &whole).await? == "CN=Gateway CA 2").then_some(())
     })
     .await;

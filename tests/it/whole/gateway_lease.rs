@@ -10,7 +10,7 @@ use super::silence::OUTDATED;
 use super::split::{gateway_options, ready, report, start_gateway, start_signer};
 use super::{Whole, prepare};
 use test_kit::gateways::{deploy_gateways, gateway_pod};
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::lease::leases;
 use test_kit::{TestHub, wait_until};
 
@@ -48,10 +48,10 @@ async fn gateway_whose_etcd_was_restored_under_it_ends() {
     let options = HubOptions { registry_age, ..gateway_options("gateway-1", &pod) };
     let gateway = Whole::start_with(pod.client().await, options, Clock::default()).await;
     let version = async || leases(&admin).get_opt("gateway-1").await.unwrap()?.metadata.resource_version;
-    wait_until(PATIENCE, "the Lease", version).await;
+    wait_until(TIMEOUT, "the Lease", version).await;
     let backup = hub.back_up().unwrap();
     let before = version().await.unwrap();
-    wait_until(PATIENCE, "a renewal", async || (version().await? != before).then_some(())).await;
+    wait_until(TIMEOUT, "a renewal", async || (version().await? != before).then_some(())).await;
     signer.stop().await.unwrap();
     hub.restore(backup);
     let ended = format!("{:#}", gateway.ended().await.unwrap_err());

@@ -20,7 +20,7 @@ use super::{Whole, get, options, prepare};
 use crate::gateway::backend;
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::built::agent_program;
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::process::free_port;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
@@ -60,7 +60,7 @@ async fn start_agent(hub: &TestHub, dir: &Path, gateway: SocketAddr, metrics: So
 
 /// Waits until the agent is ready; returns what it has stored.
 async fn enrolled(dir: &Path, metrics: SocketAddr) -> ClientPair {
-    wait_until(PATIENCE, "the agent to be ready", async || {
+    wait_until(TIMEOUT, "the agent to be ready", async || {
         TcpStream::connect(metrics).await.ok()?;
         (get(metrics, "/readyz").await.0 == 200).then_some(())
     })
@@ -70,7 +70,7 @@ async fn enrolled(dir: &Path, metrics: SocketAddr) -> ClientPair {
 
 /// Waits until the backend answers a request; returns what it saw.
 async fn called(pair: &ClientPair, gateway: SocketAddr) -> String {
-    wait_until(PATIENCE, "the gateway's routes", async || {
+    wait_until(TIMEOUT, "the gateway's routes", async || {
         // While the gateway does not trust the certificate either, there is no answer.
         let (status, body) = pair.call(gateway, Method::POST, RECEIVE).await.ok()?;
         (status == 200).then_some(body)

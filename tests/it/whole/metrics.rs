@@ -9,7 +9,7 @@ use super::ours::enrolled;
 use super::{get, mk_whole};
 use crate::gateway::backend;
 use crate::hub::submit;
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::request::mk_csr;
 use test_kit::wait_until;
 
@@ -44,7 +44,7 @@ async fn every_printed_metric_is_described() {
     pair.call(whole.gateway, Method::POST, "/addons/telemetry/api/v1/receive").await.unwrap();
     submit(&hub, "spoke1", &mk_csr("spoke2", "telemetry")).await;
     // The hub counts certificates every five minutes.
-    let text = wait_until(PATIENCE * 2, "every family to have a sample", async || {
+    let text = wait_until(TIMEOUT * 2, "every family to have a sample", async || {
         let (_, text) = get(whole.metrics, "/metrics").await;
         let families = ["csrs_refused_total{", "foreign_certificates{", "certificates_unrenewed{"];
         let gauges = ["registrations_left{", "authority_end_timestamp_seconds{", "certificates_valid{signer=\"tele"];
@@ -81,7 +81,7 @@ async fn counters_of_a_served_signer_begin_at_zero() {
         .map(|name| format!("addon_signer_{name}_total{{signer=\"telemetry\"}} 0\n"));
     let differs = ["checkpoint", "requests", "authorities"]
         .map(|from| format!("addon_signer_ledger_differs_total{{from=\"{from}\"}} 0\n"));
-    wait_until(PATIENCE, "the counters", async || {
+    wait_until(TIMEOUT, "the counters", async || {
         let (_, text) = get(whole.metrics, "/metrics").await;
         zero.iter().chain(&differs).all(|line| text.contains(line)).then_some(())
     })

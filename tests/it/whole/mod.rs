@@ -42,7 +42,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use addon_signer_core::names::ANNOTATION_ROTATE;
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
-use test_kit::hub::{PATIENCE, change_signer, create_route, create_signer, deploy, fresh_ledger};
+use test_kit::hub::{TIMEOUT, change_signer, create_route, create_signer, deploy, fresh_ledger};
 use test_kit::{TestHub, wait_for, wait_until};
 
 /// A hub and a gateway, as `addon-signer hub` runs them. Dropping it kills them.
@@ -107,13 +107,13 @@ impl Whole {
 
     /// Waits until the process ends by itself; returns how it ended.
     pub(crate) async fn ended(self) -> anyhow::Result<()> {
-        wait_for(PATIENCE, "the process to end", self.task).await.unwrap()
+        wait_for(TIMEOUT, "the process to end", self.task).await.unwrap()
     }
 
     /// Stops the process as SIGTERM does.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
         self.stop.cancel();
-        wait_for(PATIENCE, "the process to end", self.task).await.unwrap()
+        wait_for(TIMEOUT, "the process to end", self.task).await.unwrap()
     }
 }
 
@@ -152,13 +152,13 @@ pub(crate) async fn rotate(admin: &Client) -> String {
     let before = active(admin).await.unwrap();
     let body = json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: format!("after {before}") } } });
     change_signer(admin, body).await;
-    wait_until(PATIENCE, "another authority to sign", async || active(admin).await.filter(|id| *id != before)).await
+    wait_until(TIMEOUT, "another authority to sign", async || active(admin).await.filter(|id| *id != before)).await
 }
 
 /// The serving anchors that the hub publishes for agents that have no certificate yet.
 pub(crate) async fn serving_anchors(admin: &Client) -> String {
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
-    wait_until(PATIENCE, "the serving anchors", async || {
+    wait_until(TIMEOUT, "the serving anchors", async || {
         maps.get_opt("addon-signer-trust").await.unwrap()?.data?.remove("ca.crt")
     })
     .await

@@ -25,7 +25,7 @@ use super::{Whole, get, mk_whole, prepare, rotate};
 use crate::gateway::backend;
 use test_kit::accounts::AGENT_USER;
 use test_kit::deploy::{apply, file, part};
-use test_kit::hub::{PATIENCE, change_signer, create_route, create_signer, deploy};
+use test_kit::hub::{TIMEOUT, change_signer, create_route, create_signer, deploy};
 use test_kit::objects::managed_cluster_addons;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
@@ -92,14 +92,14 @@ pub(crate) async fn enrolled(
     install_addon(admin, cluster, "telemetry").await;
     let store = Store::directory(dir.join(cluster));
     tokio::spawn(agent(hub, dir, cluster, gateway, store).run());
-    let pair = wait_until(PATIENCE, "the agent's certificate", async || pair(dir, cluster)).await;
+    let pair = wait_until(TIMEOUT, "the agent's certificate", async || pair(dir, cluster)).await;
     wait_routed(&pair, gateway).await;
     pair
 }
 
 /// Waits until the gateway knows the routes of the pair's signer. An agent may have its certificate before that.
 async fn wait_routed(pair: &ClientPair, gateway: SocketAddr) {
-    wait_until(PATIENCE, "the gateway's routes", async || {
+    wait_until(TIMEOUT, "the gateway's routes", async || {
         // While the gateway does not trust the certificate either, there is no answer.
         let answer = pair.call(gateway, Method::GET, RECEIVE).await.ok()?;
         (answer.0 != 503).then_some(())
@@ -124,7 +124,7 @@ async fn agent_enrols_requests_and_survives_rotation_until_detached() {
     let traffic = Traffic::start(whole.gateway, first.clone());
     let second_authority = rotate(&admin).await;
     std::fs::remove_dir_all(dir.path().join("spoke1")).unwrap();
-    let second = wait_until(PATIENCE, "a certificate of the new authority", async || {
+    let second = wait_until(TIMEOUT, "a certificate of the new authority", async || {
         pair(dir.path(), "spoke1").filter(|pair| issuer(pair) == second_authority)
     })
     .await;
@@ -186,16 +186,16 @@ async fn an_agent_keeps_its_secret_with_the_rights_of_deploy_agent() {
         let mut take = |name: &str| data.remove(name).map(|bytes| bytes.0);
         Some(ClientPair { certificate: take("tls.crt")?, key: take("tls.key")?, anchors: take("ca.crt")? })
     };
-    let first = wait_until(PATIENCE, "the Secret", read).await;
+    let first = wait_until(TIMEOUT, "the Secret", read).await;
     wait_routed(&first, whole.gateway).await;
     assert_eq!(first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
     secrets.delete("telemetry-client-cert", &Default::default()).await.unwrap();
-    let second = wait_until(PATIENCE, "the Secret to come back", read).await;
+    let second = wait_until(TIMEOUT, "the Secret to come back", read).await;
     assert_ne!(first.certificate, second.certificate);
     assert_eq!(second.call(whole.gateway, Method::POST, RECEIVE).await.unwrap().0, 200);
     let damage = Patch::Merge(json!({ "data": { "tls.key": ByteString(b"garbage".to_vec()) } }));
     secrets.patch("telemetry-client-cert", &PatchParams::default(), &damage).await.unwrap();
-    wait_until(PATIENCE, "another certificate in the same Secret", async || {
+    wait_until(TIMEOUT, "another certificate in the same Secret", async || {
         read().await.filter(|pair| pair.certificate != second.certificate)
     })
     .await;
@@ -221,7 +221,7 @@ async fn agent_asks_with_addon_hub_identity_and_requester_rights() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::directory(dir.path().join("spoke1"));
     tokio::spawn(agent_with(&kubeconfig, dir.path(), "spoke1", whole.gateway, store).run());
-    let pair = wait_until(PATIENCE, "the agent's certificate", async || pair(dir.path(), "spoke1")).await;
+    let pair = wait_until(TIMEOUT, "the agent's certificate", async || pair(dir.path(), "spoke1")).await;
     wait_routed(&pair, whole.gateway).await;
     let (status, body) = pair.call(whole.gateway, Method::GET, "/v1/whoami").await.unwrap();
     assert!(status == 200, "{body}");
@@ -233,7 +233,7 @@ async fn agent_asks_with_addon_hub_identity_and_requester_rights() {
     }
     let own = hub.client_as(&user, &[addon, "system:open-cluster-management:addon:telemetry"]).await;
     let maps: Api<ConfigMap> = Api::namespaced(own, "addon-signer");
-    let read = wait_until(PATIENCE, "the right to read", async || maps.get("addon-signer-trust").await.ok()).await;
+    let read = wait_until(TIMEOUT, "the right to read", async || maps.get("addon-signer-trust").await.ok()).await;
     assert_eq!(read.data.unwrap()["ca.crt"].as_bytes(), pair.anchors);
     whole.stop().await.unwrap();
 }

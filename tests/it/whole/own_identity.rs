@@ -25,7 +25,7 @@ use test_kit::{TestHub, install_addon, wait_until};
 const ADDON: &str = "system:open-cluster-management:cluster:spoke1:addon:telemetry";
 const KUBE_CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const OWNER: &str = "telemetry-agent";
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Registers the addon for the API server, as OCM's addon-manager does for `type: KubeClient` in its AddOnTemplate (ocm
 /// v1.2.1 `pkg/addon/templateagent/registration.go`), and approves its request.
@@ -37,7 +37,7 @@ async fn register(admin: &Client, agent: &OcmAgent) {
     addons.patch_status("telemetry", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
     let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let labels = ListParams::default().labels("open-cluster-management.io/addon-name=telemetry");
-    let request = agent.wait_until(PATIENCE, "the addon's request for the API server", async || {
+    let request = agent.wait_until(TIMEOUT, "the addon's request for the API server", async || {
         requests.list(&labels).await.unwrap().items.into_iter().find(|csr| csr.spec.signer_name == KUBE_CLIENT)
     });
     approve(&requests, &request.await.metadata.name.unwrap()).await;
@@ -46,7 +46,7 @@ async fn register(admin: &Client, agent: &OcmAgent) {
 /// Mounts the Secret that OCM's agent keeps for the addon, as a kubelet does.
 async fn mount(admin: &Client, agent: &OcmAgent, dir: &Path) {
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), ADDON_NAMESPACE);
-    let kept = agent.wait_until(PATIENCE, "the addon's hub kubeconfig", async || {
+    let kept = agent.wait_until(TIMEOUT, "the addon's hub kubeconfig", async || {
         let data = secrets.get_opt("telemetry-hub-kubeconfig").await.unwrap()?.data?;
         ["kubeconfig", "tls.crt", "tls.key"].iter().all(|name| data.contains_key(*name)).then_some(data)
     });
@@ -99,7 +99,7 @@ async fn agent_with_addon_identity_is_healthy_and_leaves_nothing() {
         let conditions = status["conditions"].as_array()?.clone();
         conditions.into_iter().find(|condition| condition["reason"] == "ManagedClusterAddOnLeaseUpdated")
     };
-    let condition = ocm.wait_until(PATIENCE, &format!("the addon to be available:\n{}", ours.tail()), available).await;
+    let condition = ocm.wait_until(TIMEOUT, &format!("the addon to be available:\n{}", ours.tail()), available).await;
     assert_eq!((&condition["type"], &condition["status"]), (&json!("Available"), &json!("True")));
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), ADDON_NAMESPACE);
     assert_eq!(secrets.get("telemetry-client-cert").await.unwrap().data.unwrap().len(), 3);
@@ -111,7 +111,7 @@ async fn agent_with_addon_identity_is_healthy_and_leaves_nothing() {
     drop(ours); // the addon goes: its pods end, and the objects of its ManifestWork are deleted
     accounts.delete(OWNER, &Default::default()).await.unwrap();
     let leases: Api<Lease> = Api::namespaced(admin.clone(), ADDON_NAMESPACE);
-    wait_until(PATIENCE, "Kubernetes to clean up", async || {
+    wait_until(TIMEOUT, "Kubernetes to clean up", async || {
         let secret = secrets.get_opt("telemetry-client-cert").await.unwrap();
         (secret.is_none() && leases.get_opt("telemetry").await.unwrap().is_none()).then_some(())
     })

@@ -15,7 +15,7 @@ use super::{active, mk_whole, ours};
 use crate::cli::{run, write};
 use crate::gateway::backend;
 use crate::hub::revocation::revoker;
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::objects::managed_cluster_addons;
 use test_kit::quick::as_usual;
 use test_kit::{install_addon, wait_until};
@@ -41,14 +41,14 @@ async fn revoked_agent_is_out_in_two_seconds_and_enrols_again() {
     let since = Instant::now();
     assert_eq!(revoked.code, 0, "{}", revoked.stderr);
     // The connection may end with or without an error.
-    timeout(PATIENCE, open.read_to_end(&mut Vec::new())).await.unwrap().ok(); // cut or closed
+    timeout(TIMEOUT, open.read_to_end(&mut Vec::new())).await.unwrap().ok(); // cut or closed
     let (status, body) = first.call(whole.gateway, Method::POST, RECEIVE).await.unwrap();
     eprintln!("agent: out {:.1?} after certs revoke", since.elapsed());
     assert!(since.elapsed() < Duration::from_secs(2), "it took {:?}", since.elapsed());
     assert!(status == 403, "{status} {body}");
     assert!(body.contains("problems/revoked"), "{status} {body}");
 
-    let second = wait_until(PATIENCE, "another certificate", async || {
+    let second = wait_until(TIMEOUT, "another certificate", async || {
         ours::pair(dir.path(), "spoke1").filter(|pair| pair.certificate != first.certificate)
     })
     .await;
@@ -61,9 +61,9 @@ async fn revoked_agent_is_out_in_two_seconds_and_enrols_again() {
     addons.delete("telemetry", &Default::default()).await.unwrap();
     let before = Clock::default().now();
     // creationTimestamp has whole seconds: the new object must not have that of the old one.
-    wait_until(PATIENCE, "the next second", async || (Clock::default().now() > before).then_some(())).await;
+    wait_until(TIMEOUT, "the next second", async || (Clock::default().now() > before).then_some(())).await;
     install_addon(&admin, "spoke1", "telemetry").await;
-    let third = wait_until(PATIENCE, "a certificate of the new object", async || {
+    let third = wait_until(TIMEOUT, "a certificate of the new object", async || {
         ours::pair(dir.path(), "spoke1").filter(|pair| pair.certificate != second.certificate)
     })
     .await;
@@ -89,15 +89,15 @@ async fn certificates_of_a_revoked_authority_end_in_two_seconds() {
     let since = Instant::now();
     assert_eq!(revoked.code, 0, "{}", revoked.stderr);
     // The connection may end with or without an error.
-    timeout(PATIENCE, open.read_to_end(&mut Vec::new())).await.unwrap().ok(); // cut or closed
+    timeout(TIMEOUT, open.read_to_end(&mut Vec::new())).await.unwrap().ok(); // cut or closed
     assert!(since.elapsed() < Duration::from_secs(2), "it took {:?}", since.elapsed());
     assert!(first.call(whole.gateway, Method::POST, RECEIVE).await.is_err(), "the gateway knows no such authority");
     std::fs::remove_dir_all(dir.path().join("spoke1")).unwrap();
-    let second = wait_until(PATIENCE, "a certificate of the new authority", async || {
+    let second = wait_until(TIMEOUT, "a certificate of the new authority", async || {
         ours::pair(dir.path(), "spoke1").filter(|pair| pair.certificate != first.certificate)
     })
     .await;
-    wait_until(PATIENCE, "the gateway to trust it", async || {
+    wait_until(TIMEOUT, "the gateway to trust it", async || {
         let answer = second.call(whole.gateway, Method::POST, RECEIVE).await.ok()?;
         (answer.0 == 200).then_some(())
     })

@@ -14,7 +14,7 @@ use super::{mk_whole, ours, serving_anchors};
 use crate::cli::{run, write};
 use crate::gateway::backend;
 use test_kit::deploy::checkout;
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::needed::{Needed, asks};
 use test_kit::process::Process;
 use test_kit::quick::as_usual;
@@ -77,24 +77,24 @@ impl Sample {
     }
 
     /// All that it has said since it was started.
-    fn said(&self) -> String {
+    fn message(&self) -> String {
         let name = self.program.file_name().unwrap().to_string_lossy();
         std::fs::read_to_string(self.dir.path().join(format!("{name}.log"))).unwrap()
     }
 
     /// How often it has read the files.
     fn reads(&self) -> usize {
-        self.said().matches(READ).count()
+        self.message().matches(READ).count()
     }
 
     /// Waits until a request has passed after the files were read so many times.
     async fn passes_after(&self, reads: usize) {
         let passed = async || {
-            let said = self.said();
-            let mut after = said.splitn(reads + 1, READ).skip(reads);
+            let message = self.message();
+            let mut after = message.splitn(reads + 1, READ).skip(reads);
             after.next().is_some_and(|after| after.contains("\n200 ")).then_some(())
         };
-        wait_or_explain(PATIENCE, "a request that passes", passed, || self.said()).await;
+        wait_or_explain(TIMEOUT, "a request that passes", passed, || self.message()).await;
     }
 }
 
@@ -107,7 +107,7 @@ async fn follows_a_rotation_of_the_anchors(sample: &Sample) {
     ours::enrolled(&hub, &admin, dir.path(), "spoke1", whole.gateway).await;
     let files = dir.path().join("spoke1");
     let anchors = async |count: usize| {
-        wait_until(PATIENCE, "the agent to store other anchors", async || {
+        wait_until(TIMEOUT, "the agent to store other anchors", async || {
             let stored = ours::pair(dir.path(), "spoke1")?.anchors;
             (CertificateDer::pem_slice_iter(&stored).count() == count).then_some(())
         })
@@ -117,8 +117,8 @@ async fn follows_a_rotation_of_the_anchors(sample: &Sample) {
     let old = Authority::from_der(&old).unwrap().id().to_string();
     let kubeconfig = write(dir.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();
     let ca = async |arguments: &[&str]| {
-        let said = run(dir.path(), &[&["ca"], arguments, &["--kubeconfig", &kubeconfig]].concat()).await;
-        assert_eq!(said.code, 0, "{}", said.stderr);
+        let message = run(dir.path(), &[&["ca"], arguments, &["--kubeconfig", &kubeconfig]].concat()).await;
+        assert_eq!(message.code, 0, "{}", message.stderr);
     };
     let url = format!("https://{}/addons/telemetry/api/v1/receive", whole.gateway);
 
@@ -131,7 +131,7 @@ async fn follows_a_rotation_of_the_anchors(sample: &Sample) {
     ca(&["revoke", "--serving", &old, "--yes"]).await;
     anchors(1).await;
     sample.passes_after(reads + 1).await;
-    assert!(!sample.said().contains("failed"), "{}", sample.said());
+    assert!(!sample.message().contains("failed"), "{}", sample.message());
 
     let refused = sample.once(&files, &format!("https://{}/addons/telemetry/other", whole.gateway)).await;
     let problem = r#"failed: 404 {"type":"https://addon-signer.io/problems/no-route","title":"The addon has no such"#;

@@ -16,7 +16,7 @@ use super::split::start_signer;
 use super::{get, options, prepare};
 use test_kit::accounts::{GATEWAY_USER, HUB_GROUPS, HUB_USER};
 use test_kit::gateways::{answered, deploy_gateways, wish};
-use test_kit::hub::{PATIENCE, fresh_ledger};
+use test_kit::hub::{TIMEOUT, fresh_ledger};
 use test_kit::{TestHub, wait_for, wait_until};
 
 const SERVICE: &str = "addon-signer-inventory";
@@ -43,7 +43,7 @@ impl InventorySigner {
     }
 
     async fn readiness(&self) -> String {
-        wait_until(PATIENCE, "the signer to be ready", async || {
+        wait_until(TIMEOUT, "the signer to be ready", async || {
             let (status, text) = get(self.metrics, "/readyz").await;
             (status == 200).then_some(text)
         })
@@ -53,7 +53,7 @@ impl InventorySigner {
     /// Waits until its inventory has a valid certificate.
     async fn certified(&self) {
         let end = "addon_signer_gateway_certificate_end_timestamp_seconds{signer=\"gateway-serving\"} ";
-        wait_until(PATIENCE, "the inventory's certificate", async || {
+        wait_until(TIMEOUT, "the inventory's certificate", async || {
             let (_, text) = get(self.metrics, "/metrics").await;
             assert!(!text.contains("addon_signer_gateway_requests_in_flight"), "a signer has no gateway: {text}");
             let end = text.lines().find_map(|line| line.strip_prefix(end)).expect(&text);
@@ -64,7 +64,7 @@ impl InventorySigner {
 
     async fn stop(self) {
         self.stop.cancel();
-        wait_for(PATIENCE, "the signer to end", self.task).await.unwrap().unwrap();
+        wait_for(TIMEOUT, "the signer to end", self.task).await.unwrap().unwrap();
     }
 }
 
@@ -109,10 +109,10 @@ async fn a_signer_is_ready_before_its_inventory_has_a_certificate() {
     prepare(&hub, "127.0.0.1:9".parse().unwrap(), "24h").await;
     let old = start_signer(&hub, "signer-1").await;
     let leads = async || get(old.metrics, "/readyz").await.1.ends_with("\r\n\r\nok\n").then_some(());
-    wait_until(PATIENCE, "the old signer to lead", leads).await;
+    wait_until(TIMEOUT, "the old signer to lead", leads).await;
     let new = InventorySigner::start(&hub, "signer-2").await;
-    let said = new.readiness().await;
-    assert!(said.ends_with("ok; the inventory has no valid certificate yet\n"), "{said}");
+    let message = new.readiness().await;
+    assert!(message.ends_with("ok; the inventory has no valid certificate yet\n"), "{message}");
     old.stop().await.unwrap();
     new.certified().await;
     new.stop().await;

@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use super::{Whole, get, options, ours, prepare};
 use crate::gateway::backend;
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::objects::{managed_cluster_addons, managed_clusters};
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
@@ -64,17 +64,17 @@ async fn gateway_without_news_says_so_and_refuses_all_if_told_to() {
         let (found, _) = pair.call(whole.gateway, Method::POST, RECEIVE).await.ok()?;
         (found == status).then_some(())
     };
-    wait_until(PATIENCE, "a request to pass", async || answers(200).await).await;
+    wait_until(TIMEOUT, "a request to pass", async || answers(200).await).await;
 
     talk.abort();
-    wait_until(PATIENCE, "readiness to say that revocations may be missed", async || {
+    wait_until(TIMEOUT, "readiness to say that revocations may be missed", async || {
         let (status, text) = get(whole.metrics, "/readyz").await;
         (status == 200 && text.contains("ok; the API server has been silent for")).then_some(())
     })
     .await;
-    wait_until(PATIENCE, "the gateway to refuse everybody", async || answers(503).await).await;
+    wait_until(TIMEOUT, "the gateway to refuse everybody", async || answers(503).await).await;
     // A bookmark may come at any time, and makes the hub sure for a moment.
-    wait_until(PATIENCE, "readiness and metric to say it too", async || {
+    wait_until(TIMEOUT, "readiness and metric to say it too", async || {
         let (status, text) = get(whole.metrics, "/readyz").await;
         let (_, metrics) = get(whole.metrics, "/metrics").await;
         let age = metrics.lines().find_map(|line| line.strip_prefix("addon_signer_registry_age_seconds "))?;
@@ -85,7 +85,7 @@ async fn gateway_without_news_says_so_and_refuses_all_if_told_to() {
     assert_eq!(get(whole.metrics, "/healthz").await.0, 200, "nothing hangs");
 
     let talk = keep_talking(&admin);
-    wait_until(PATIENCE, "a request to pass again", async || answers(200).await).await;
+    wait_until(TIMEOUT, "a request to pass again", async || answers(200).await).await;
     talk.abort();
     whole.stop().await.unwrap();
 }

@@ -27,7 +27,7 @@ use super::{Whole, active, get, options, prepare, rotate};
 use crate::gateway::backend;
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::gateways::{GatewayPod, deploy_gateways, gateway_pod};
-use test_kit::hub::{PATIENCE, apply_route, change_signer};
+use test_kit::hub::{TIMEOUT, apply_route, change_signer};
 use test_kit::lease::leases;
 use test_kit::objects::{create_namespace, create_service, managed_cluster_addons};
 use test_kit::silence::Silence;
@@ -55,7 +55,7 @@ pub(crate) async fn start_gateway(hub: &TestHub, replica: &str) -> Whole {
 }
 
 pub(crate) async fn ready(whole: &Whole) {
-    wait_until(PATIENCE, "the process to be ready", async || {
+    wait_until(TIMEOUT, "the process to be ready", async || {
         let (status, _) = get(whole.metrics, "/readyz").await;
         (status == 200).then_some(())
     })
@@ -86,7 +86,7 @@ async fn signer_and_two_gateways_enrol_serve_rotate_and_refuse() {
     let pair = enrolled(&hub, &admin, dir.path(), "spoke1", gateways[0].gateway).await;
     for gateway in &gateways {
         // The second one may still read what it needs.
-        wait_until(PATIENCE, "a gateway to serve the agent", async || {
+        wait_until(TIMEOUT, "a gateway to serve the agent", async || {
             let (status, body) = pair.call(gateway.gateway, Method::POST, RECEIVE).await.unwrap();
             assert!(status == 200 || body.contains("not-ready"), "{status} {body}");
             (status == 200).then_some(())
@@ -110,7 +110,7 @@ async fn signer_and_two_gateways_enrol_serve_rotate_and_refuse() {
     }
     managed_cluster_addons(&admin, "spoke1").await.delete("telemetry", &Default::default()).await.unwrap();
     for gateway in &gateways {
-        wait_until(PATIENCE, "the gateway to refuse a detached cluster", async || {
+        wait_until(TIMEOUT, "the gateway to refuse a detached cluster", async || {
             let answer = pair.call(gateway.gateway, Method::POST, RECEIVE).await;
             answer.is_ok_and(|(status, _)| status == 403).then_some(())
         })
@@ -152,7 +152,7 @@ async fn follow_a_service(admin: &Client, pair: &ClientPair, gateways: &[Whole])
 
 /// Waits until a request of the path of `follow_a_service` gets this answer.
 async fn wait_status(pair: &ClientPair, gateway: &Whole, expected: u16) {
-    wait_until(PATIENCE, &format!("the answer {expected}"), async || {
+    wait_until(TIMEOUT, &format!("the answer {expected}"), async || {
         let (status, _) = pair.call(gateway.gateway, Method::GET, "/addons/telemetry/api/v1/query").await.ok()?;
         (status == expected).then_some(())
     })
@@ -181,7 +181,7 @@ async fn new_authority_signs_only_when_every_gateway_trusts_it() {
     let before = active(&admin).await;
     change_signer(&admin, json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: "now" } } })).await;
     let named = "1 of 2 gateways to trust the new authority: gateway-2";
-    wait_until(PATIENCE, named, async || (waits_for(&admin).await? == named).then_some(())).await;
+    wait_until(TIMEOUT, named, async || (waits_for(&admin).await? == named).then_some(())).await;
     assert_eq!(active(&admin).await, before);
     leases(&admin).delete("gateway-2", &Default::default()).await.unwrap();
     // A new request is signed by the old authority meanwhile; the deletion of a Lease says nothing.
@@ -190,7 +190,7 @@ async fn new_authority_signs_only_when_every_gateway_trusts_it() {
     // It says that it has ended.
     silent.spec.get_or_insert_default().holder_identity = None;
     leases(&admin).create(&Default::default(), &silent).await.unwrap();
-    wait_until(PATIENCE, "the new authority to sign", async || (active(&admin).await != before).then_some(())).await;
+    wait_until(TIMEOUT, "the new authority to sign", async || (active(&admin).await != before).then_some(())).await;
     gateway.stop().await.unwrap();
     signer.stop().await.unwrap();
 }
@@ -202,7 +202,7 @@ async fn two_signers_wait_in_turn_but_not_with_one_file() {
     deploy_gateways(&hub).await;
     let first = start_signer(&hub, "signer-1").await;
     ready(&first).await;
-    wait_until(PATIENCE, "the first signer to lead", async || active(&admin).await).await;
+    wait_until(TIMEOUT, "the first signer to lead", async || active(&admin).await).await;
     let client = hub.client_at(HUB_USER, &HUB_GROUPS, &Clock::default()).await;
     let location = format!("sqlite://{}", first.ledger.path().join("ledger.db").display());
     let roles = Roles::Signer;
@@ -212,13 +212,13 @@ async fn two_signers_wait_in_turn_but_not_with_one_file() {
     assert!(refused.contains("is in use by signer-1"), "{refused}");
     assert!(refused.contains("use PostgreSQL for several replicas"), "{refused}");
     let second = start_signer(&hub, "signer-2").await;
-    wait_until(PATIENCE, "the second signer to wait ready", async || {
+    wait_until(TIMEOUT, "the second signer to wait ready", async || {
         let (status, answer) = get(second.metrics, "/readyz").await;
         (status == 200 && answer.contains("ok; waiting for the Lease addon-signer, held by signer-1")).then_some(())
     })
     .await;
     first.stop().await.unwrap();
-    wait_until(PATIENCE, "the second signer to lead", async || {
+    wait_until(TIMEOUT, "the second signer to lead", async || {
         get(second.metrics, "/readyz").await.1.ends_with("\r\n\r\nok\n").then_some(())
     })
     .await;
@@ -240,14 +240,14 @@ async fn gateway_that_ends_is_unready_first_and_serves_meanwhile() {
     let pair = enrolled(&hub, &admin, dir.path(), "spoke1", gateway.gateway).await;
     let (address, metrics) = (gateway.gateway, gateway.metrics);
     let stopping = tokio::spawn(gateway.stop());
-    wait_until(PATIENCE, "the gateway to be unready", async || {
+    wait_until(TIMEOUT, "the gateway to be unready", async || {
         (get(metrics, "/readyz").await.1.contains("shutting down")).then_some(())
     })
     .await;
     assert_eq!(pair.call(address, Method::POST, RECEIVE).await.unwrap().0, 200, "a new connection");
     let (holder, trusts) = report(&admin, "gateway-1").await.unwrap();
     assert!(!holder.is_empty() && !trusts.is_empty(), "it still counts");
-    wait_for(PATIENCE, "the gateway to end", stopping).await.unwrap().unwrap();
+    wait_for(TIMEOUT, "the gateway to end", stopping).await.unwrap().unwrap();
     assert_eq!(report(&admin, "gateway-1").await.unwrap().0, "");
     assert!(pair.call(address, Method::POST, RECEIVE).await.is_err());
     signer.stop().await.unwrap();
@@ -285,7 +285,7 @@ impl Bounded {
         let dir = tempfile::tempdir().unwrap();
         let pair = enrolled(hub, admin, dir.path(), "spoke1", gateway.gateway).await;
         let bounded = Self { gateway, pair, talk, _dir: dir };
-        wait_until(PATIENCE, "a request to pass", async || bounded.answers(200).await).await;
+        wait_until(TIMEOUT, "a request to pass", async || bounded.answers(200).await).await;
         bounded
     }
 
@@ -305,10 +305,10 @@ async fn gateway_that_hears_nothing_of_signers_refuses_everybody() {
     let pod = gateway_pod(&hub, "gateway-1").await;
     let bounded = Bounded::start(&hub, &admin, pod).await;
     bounded.talk[1].abort();
-    wait_until(PATIENCE, "the gateway to refuse everybody", async || bounded.answers(503).await).await;
+    wait_until(TIMEOUT, "the gateway to refuse everybody", async || bounded.answers(503).await).await;
     // Only the signers were not heard of.
     let again = keep_changing(&admin);
-    wait_until(PATIENCE, "a request to pass again", async || bounded.answers(200).await).await;
+    wait_until(TIMEOUT, "a request to pass again", async || bounded.answers(200).await).await;
     again.abort();
     bounded.talk[0].abort();
     bounded.gateway.stop().await.unwrap();
@@ -331,10 +331,10 @@ async fn gateway_that_is_cut_off_neither_serves_nor_blocks_for_ever() {
     bounded.talk.iter().for_each(JoinHandle::abort);
     change_signer(&admin, json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: "now" } } })).await;
     let named = "1 of 1 gateways to trust the new authority: gateway-1";
-    wait_until(PATIENCE, named, async || (waits_for(&admin).await? == named).then_some(())).await;
-    wait_until(PATIENCE, "the gateway to refuse everybody", async || bounded.answers(503).await).await;
+    wait_until(TIMEOUT, named, async || (waits_for(&admin).await? == named).then_some(())).await;
+    wait_until(TIMEOUT, "the gateway to refuse everybody", async || bounded.answers(503).await).await;
     assert_eq!((active(&admin).await, waits_for(&admin).await.as_deref()), (before.clone(), Some(named)));
-    let after_a_minute = PATIENCE * 4;
+    let after_a_minute = TIMEOUT * 4;
     let new = async || (active(&admin).await != before).then_some(());
     wait_until(after_a_minute, "the new authority to sign", new).await;
     assert_eq!(bounded.answers(503).await, Some(()));

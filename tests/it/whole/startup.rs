@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Whole, get, mk_whole, options, prepare};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
-use test_kit::hub::{PATIENCE, apply_route, change_signer, deploy};
+use test_kit::hub::{TIMEOUT, apply_route, change_signer, deploy};
 use test_kit::lease::{change, leases};
 use test_kit::log::capture;
 use test_kit::quick::as_usual;
@@ -37,7 +37,7 @@ const SOON: Duration = Duration::from_secs(3);
 async fn refused(client: Client, options: HubOptions) -> String {
     let started =
         async { HubProcess::prepare(client, options, Clock::default()).await?.run(CancellationToken::new()).await };
-    format!("{:#}", wait_for(PATIENCE, "the process to end", started).await.unwrap_err())
+    format!("{:#}", wait_for(TIMEOUT, "the process to end", started).await.unwrap_err())
 }
 
 /// The end of the path that requests have.
@@ -76,7 +76,7 @@ async fn mk_refused_after(
 
 /// Waits until `/readyz` fails with this text.
 async fn not_ready(whole: &Whole, text: &str) {
-    wait_until(PATIENCE, text, async || {
+    wait_until(TIMEOUT, text, async || {
         let (status, answer) = get(whole.metrics, "/readyz").await;
         (status == 503 && answer.contains(text)).then_some(())
     })
@@ -166,7 +166,7 @@ async fn an_api_server_that_is_away_is_named_and_waited_for() {
     let whole = Whole::start(&hub, Clock::default()).await;
     not_ready(&whole, "the API server does not answer").await;
     hub.resume().await;
-    wait_until(PATIENCE, "readiness", async || (get(whole.metrics, "/readyz").await.0 == 200).then_some(())).await;
+    wait_until(TIMEOUT, "readiness", async || (get(whole.metrics, "/readyz").await.0 == 200).then_some(())).await;
 }
 
 #[tokio::test]
@@ -177,7 +177,7 @@ async fn overloaded_api_server_is_retried_and_reasons_logged_once() {
     let (client, fault, asked) = mk_refused(&hub, REQUESTS, Some((503, "etcd is away"))).await;
     let whole = Whole::start_with(client, options(), Clock::default()).await;
     not_ready(&whole, "the hub is not running yet: the API server cannot answer now: etcd is away").await;
-    wait_until(PATIENCE, "the second question", async || (asked.load(Ordering::Relaxed) >= 2).then_some(())).await;
+    wait_until(TIMEOUT, "the second question", async || (asked.load(Ordering::Relaxed) >= 2).then_some(())).await;
     let lease = leases(&hub.admin().await).get_opt("addon-signer").await.unwrap();
     assert!(lease.is_none(), "it may lack the rights to lead: {lease:?}");
     fault.send_replace(Some((429, "slow down")));
@@ -186,7 +186,7 @@ async fn overloaded_api_server_is_retried_and_reasons_logged_once() {
     fault.send_replace(Some((403, "you may not")));
     not_ready(&whole, "cannot list certificatesigningrequests").await;
     fault.send_replace(None);
-    wait_until(PATIENCE, "readiness", async || (get(whole.metrics, "/readyz").await.0 == 200).then_some(())).await;
+    wait_until(TIMEOUT, "readiness", async || (get(whole.metrics, "/readyz").await.0 == 200).then_some(())).await;
     let lines: Vec<String> =
         log.text().lines().filter(|line| line.contains("cannot run yet")).map(Into::into).collect();
     let expected = ["etcd is away", "slow down", "you may not"];
@@ -201,14 +201,14 @@ async fn an_expired_certificate_of_the_gateway_is_no_readiness() {
     let clock = Clock::default();
     let whole = Whole::start(&hub, clock.clone()).await;
     let ready = async || (get(whole.metrics, "/readyz").await.0 == 200).then_some(());
-    wait_until(PATIENCE, "readiness", ready).await;
+    wait_until(TIMEOUT, "readiness", ready).await;
     hub.pause().await; // the gateway gets no new certificate
     clock.advance(Duration::from_secs(25 * 3_600));
     let (status, text) = get(whole.metrics, "/readyz").await;
     assert_eq!(status, 503);
     assert!(text.contains("the gateway has no valid certificate"), "{text}");
     hub.resume().await;
-    wait_until(PATIENCE, "readiness", ready).await;
+    wait_until(TIMEOUT, "readiness", ready).await;
 }
 
 /// Agents would get 503 for each request, or 404 once only their AddOnSigner is known; or 502, because each backend
@@ -231,7 +231,7 @@ async fn hub_without_routes_or_protected_addresses_is_not_ready() {
         apply_route(&admin, "default", "to-service", spec).await;
         let first = Whole::start(&hub, Clock::default()).await;
         let routes: Api<AddOnRoute> = Api::namespaced(admin, "default");
-        wait_until(PATIENCE, "the route to be accepted", async || {
+        wait_until(TIMEOUT, "the route to be accepted", async || {
             let status = routes.get("to-service").await.unwrap().status?;
             let accepted = |it: &&Condition| it.type_ == CONDITION_ACCEPTED && it.status == "True";
             status.conditions.iter().find(accepted).map(drop)
@@ -242,7 +242,7 @@ async fn hub_without_routes_or_protected_addresses_is_not_ready() {
         let whole = Whole::start_with(client, options(), Clock::default()).await;
         not_ready(&whole, missing).await;
         fault.send_replace(None);
-        wait_until(PATIENCE, "readiness", async || (get(whole.metrics, "/readyz").await.0 == 200).then_some(())).await;
+        wait_until(TIMEOUT, "readiness", async || (get(whole.metrics, "/readyz").await.0 == 200).then_some(())).await;
     }
 }
 
@@ -250,7 +250,7 @@ async fn hub_without_routes_or_protected_addresses_is_not_ready() {
 async fn readiness_and_metrics_are_served() {
     as_usual();
     let (_hub, _, whole) = mk_whole("127.0.0.1:9".parse().unwrap()).await;
-    wait_until(PATIENCE, "readiness", async || {
+    wait_until(TIMEOUT, "readiness", async || {
         let (status, _) = get(whole.metrics, "/readyz").await;
         (status == 200).then_some(())
     })
@@ -275,21 +275,21 @@ async fn readiness_and_metrics_are_served() {
 async fn readiness_says_that_the_ledger_is_away_and_does_not_fail() {
     as_usual();
     let (_hub, admin, whole) = mk_whole("127.0.0.1:9".parse().unwrap()).await;
-    wait_until(PATIENCE, "readiness", async || get(whole.metrics, "/readyz").await.1.ends_with("\nok\n").then_some(()))
+    wait_until(TIMEOUT, "readiness", async || get(whole.metrics, "/readyz").await.1.ends_with("\nok\n").then_some(()))
         .await;
     let mut other =
         SqliteConnectOptions::new().filename(whole.ledger.path().join("ledger.db")).connect().await.unwrap();
     sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut other).await.unwrap();
     change_signer(&admin, json!({ "spec": { "certificate": { "duration": "23h" } } })).await;
-    let said = wait_until(PATIENCE, "the ledger to be away", async || {
+    let output = wait_until(TIMEOUT, "the ledger to be away", async || {
         let (status, text) = get(whole.metrics, "/readyz").await;
         text.contains("ok; nothing is signed now: the ledger sqlite://").then_some(status)
     })
     .await;
-    assert_eq!(said, 200);
+    assert_eq!(output, 200);
     assert!(get(whole.metrics, "/metrics").await.1.contains("addon_signer_ledger_up 0"));
     drop(other);
-    wait_until(PATIENCE, "the ledger to be back", async || {
+    wait_until(TIMEOUT, "the ledger to be back", async || {
         get(whole.metrics, "/metrics").await.1.contains("addon_signer_ledger_up 1").then_some(())
     })
     .await;
@@ -302,7 +302,7 @@ async fn process_awaiting_lease_says_so_and_ends_when_it_is_stolen() {
     let leases = leases(&hub.admin().await);
     leases.create(&PostParams::default(), &held_by("pod-1")).await.unwrap();
     let whole = Whole::start(&hub, Clock::default()).await;
-    let waiting = wait_until(PATIENCE, "a process that waits", async || {
+    let waiting = wait_until(TIMEOUT, "a process that waits", async || {
         let (_, text) = get(whole.metrics, "/readyz").await;
         text.contains("held by").then_some(text)
     })
@@ -312,7 +312,7 @@ async fn process_awaiting_lease_says_so_and_ends_when_it_is_stolen() {
     assert_eq!(get(whole.metrics, "/healthz").await.0, 200);
 
     change(&leases, |spec| spec.holder_identity = Some(String::new())).await;
-    wait_until(PATIENCE, "readiness", async || (get(whole.metrics, "/readyz").await.0 == 200).then_some(())).await;
+    wait_until(TIMEOUT, "readiness", async || (get(whole.metrics, "/readyz").await.0 == 200).then_some(())).await;
     let taken = leases.get("addon-signer").await.unwrap().spec.unwrap();
     assert_eq!(taken.lease_transitions, Some(42));
     assert!(taken.holder_identity.unwrap().starts_with("hub_"));

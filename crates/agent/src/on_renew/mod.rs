@@ -66,24 +66,24 @@ pub enum CommandError {
     #[error("{0:?} cannot be run: {1}; is it where the agent runs, and on its PATH?")]
     NotRun(String, std::io::Error),
     /// It ended, but not with exit code 0.
-    #[error("{program:?} ended with {status}{said}")]
+    #[error("{program:?} ended with {status}{output}")]
     Failed {
         /// The program.
         program: String,
         /// `exit code 1` or `signal 9`.
         status: String,
         /// The last line on its standard error, with words before it; may be empty.
-        said: String,
+        output: String,
     },
     /// It ran for too long.
-    #[error("{program:?} did not end within {} s and was killed{said}; see --on-renew-timeout", .limit.as_secs())]
+    #[error("{program:?} did not end within {} s and was killed{output}; see --on-renew-timeout", .limit.as_secs())]
     TimedOut {
         /// The program.
         program: String,
         /// How long it had.
         limit: Duration,
         /// The last line on its standard error, with words before it; may be empty.
-        said: String,
+        output: String,
     },
 }
 
@@ -149,16 +149,16 @@ impl OnRenew {
 
     /// `None` stands for a command that was killed because it ran for too long.
     fn judge(&self, status: Option<ExitStatus>, last_line: &LastLine) -> Result<(), CommandError> {
-        let (program, said) = (self.command.program.clone(), last_line.said());
+        let (program, output) = (self.command.program.clone(), last_line.output());
         let Some(status) = status else {
-            return Err(CommandError::TimedOut { program, limit: self.limit, said });
+            return Err(CommandError::TimedOut { program, limit: self.limit, output });
         };
         let status = match (status.code(), status.signal()) {
             (Some(0), _) => return Ok(()),
             (Some(code), _) => format!("exit code {code}"),
             (None, signal) => format!("signal {}", signal.unwrap_or_default()),
         };
-        Err(CommandError::Failed { program, status, said })
+        Err(CommandError::Failed { program, status, output })
     }
 
     /// Runs the command after each change, and again while it fails, forever.
@@ -218,7 +218,7 @@ impl LastLine {
     }
 
     /// The line with words before it; empty if there is none. Harmful characters in it are replaced.
-    pub(super) fn said(&self) -> String {
+    pub(super) fn output(&self) -> String {
         let text = String::from_utf8_lossy(&self.0);
         let Some(line) = text.lines().map(str::trim).rfind(|line| !line.is_empty()) else { return String::new() };
         let shown = line.chars().map(|c| if is_harmless(c) { c } else { '?' }).take(SHOWN);

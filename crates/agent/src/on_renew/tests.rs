@@ -38,7 +38,7 @@ async fn process(file: &Path) -> Pid {
 }
 
 async fn wait<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
-    let looking = async {
+    let polling = async {
         loop {
             match probe() {
                 Some(value) => return value,
@@ -46,7 +46,7 @@ async fn wait<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
             }
         }
     };
-    timeout(SOON, looking).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
+    timeout(SOON, polling).await.unwrap_or_else(|_| panic!("waited in vain for {what}"))
 }
 
 /// `R` for running, `Z` for a zombie; `None` if there is no such process.
@@ -108,20 +108,20 @@ async fn a_command_learns_its_identity_and_little_else() {
 #[tokio::test]
 async fn a_failure_says_how_it_ended_and_the_last_line() {
     assert_eq!(error(AGES, "exit 3").await, "\"sh\" ended with exit code 3");
-    let said = error(AGES, "echo one >&2; echo 'no such unit' >&2; echo unread; exit 5").await;
-    assert_eq!(said, "\"sh\" ended with exit code 5, after it said: no such unit");
+    let message = error(AGES, "echo one >&2; echo 'no such unit' >&2; echo unread; exit 5").await;
+    assert_eq!(message, "\"sh\" ended with exit code 5, after it said: no such unit");
     assert_eq!(error(AGES, "kill -KILL $$").await, "\"sh\" ended with signal 9");
     let command = "/no/such/program".parse().unwrap();
-    let said = OnRenew::new(command, AGES, identity(), None).run().await.unwrap_err().to_string();
-    assert!(said.starts_with("\"/no/such/program\" cannot be run: No such file"), "{said}");
+    let message = OnRenew::new(command, AGES, identity(), None).run().await.unwrap_err().to_string();
+    assert!(message.starts_with("\"/no/such/program\" cannot be run: No such file"), "{message}");
     mk_script(AGES, "echo only a warning >&2").run().await.unwrap();
 }
 
 /// More than a pipe holds.
 #[tokio::test]
 async fn a_command_that_writes_much_is_read_to_its_end() {
-    let said = error(AGES, "head -c 1000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo the cause >&2; exit 1").await;
-    assert_eq!(said, "\"sh\" ended with exit code 1, after it said: the cause");
+    let message = error(AGES, "head -c 1000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo the cause >&2; exit 1").await;
+    assert_eq!(message, "\"sh\" ended with exit code 1, after it said: the cause");
 }
 
 #[tokio::test]
@@ -129,8 +129,8 @@ async fn a_child_that_stays_is_neither_waited_for_nor_killed() {
     let dir = TempDir::new().unwrap();
     let [go, alive] = ["go", "alive"].map(|name| dir.path().join(name));
     let child = format!("while ! test -e {}; do sleep 0.05; done; touch {}", go.display(), alive.display());
-    let said = error(AGES, &format!("({child}) & echo left >&2; exit 1")).await;
-    assert_eq!(said, "\"sh\" ended with exit code 1, after it said: left");
+    let message = error(AGES, &format!("({child}) & echo left >&2; exit 1")).await;
+    assert_eq!(message, "\"sh\" ended with exit code 1, after it said: left");
     assert!(!alive.exists());
     fs::write(go, "").unwrap();
     wait("a sign of life", || alive.exists().then_some(())).await;
@@ -141,12 +141,12 @@ async fn a_command_that_takes_too_long_is_killed_with_its_children() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("child");
     let script = format!("echo waiting >&2; sleep 3600 & echo $! > {}; wait", file.display());
-    let mut said = error(Duration::from_millis(300), &script).await;
+    let mut message = error(Duration::from_millis(300), &script).await;
     while !file.exists() {
-        said = error(Duration::from_secs(1), &script).await; // this machine was too slow to start the child
+        message = error(Duration::from_secs(1), &script).await; // this machine was too slow to start the child
     }
-    assert!(said.starts_with("\"sh\" did not end within "), "{said}");
-    assert!(said.ends_with(" s and was killed, after it said: waiting; see --on-renew-timeout"), "{said}");
+    assert!(message.starts_with("\"sh\" did not end within "), "{message}");
+    assert!(message.ends_with(" s and was killed, after it said: waiting; see --on-renew-timeout"), "{message}");
     wait_for_end(process(&file).await).await;
 }
 
@@ -205,26 +205,26 @@ async fn a_newer_change_ends_the_pause_after_a_failure() {
     }
 }
 
-async fn said(written: &[u8]) -> String {
+async fn output(written: &[u8]) -> String {
     let mut last_line = LastLine::default();
     last_line.read(Some(written)).await;
     assert!(last_line.0.len() <= KEPT);
-    last_line.said()
+    last_line.output()
 }
 
 #[tokio::test]
 async fn of_what_was_written_the_last_line_is_said() {
-    assert_eq!(said(b"").await, "");
-    assert_eq!(said(b" \n\n").await, "");
-    assert_eq!(said(b"first\nthe cause \n\n").await, ", after it said: the cause");
+    assert_eq!(output(b"").await, "");
+    assert_eq!(output(b" \n\n").await, "");
+    assert_eq!(output(b"first\nthe cause \n\n").await, ", after it said: the cause");
     let much = "a line\n".repeat(10_000) + "the cause";
-    assert_eq!(said(much.as_bytes()).await, ", after it said: the cause");
+    assert_eq!(output(much.as_bytes()).await, ", after it said: the cause");
 }
 
 #[tokio::test]
 async fn a_long_line_is_cut_and_odd_characters_are_replaced() {
-    let line = said("ä".repeat(300).as_bytes()).await;
+    let line = output("ä".repeat(300).as_bytes()).await;
     assert_eq!(line, format!(", after it said: {}…", "ä".repeat(256)));
-    assert_eq!(said("\u{1b}[31mred\u{202e}\0\rx".as_bytes()).await, ", after it said: ?[31mred???x");
-    assert_eq!(said(b"\xff!").await, ", after it said: \u{fffd}!");
+    assert_eq!(output("\u{1b}[31mred\u{202e}\0\rx".as_bytes()).await, ", after it said: ?[31mred???x");
+    assert_eq!(output(b"\xff!").await, ", after it said: \u{fffd}!");
 }

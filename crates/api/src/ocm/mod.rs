@@ -124,9 +124,9 @@ pub fn is_hosted(addon: &DynamicObject) -> bool {
 #[must_use]
 pub fn install_namespace(addon: &DynamicObject) -> Option<&str> {
     let text = |path| addon.data.pointer(path).and_then(Value::as_str);
-    let said =
+    let written =
         [text("/status/namespace"), annotation(addon, ANNOTATION_INSTALL_NAMESPACE), text("/spec/installNamespace")];
-    let name = said.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or(DEFAULT_NAMESPACE);
+    let name = written.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or(DEFAULT_NAMESPACE);
     // A cluster's name is that of its namespace on the hub, so both have the same form.
     name.parse::<ClusterName>().is_ok().then_some(name)
 }
@@ -155,8 +155,8 @@ pub struct UnreadableRevocation;
 pub fn revocation(addon: &DynamicObject) -> Result<Option<Revocation>, UnreadableRevocation> {
     let Some(text) = annotation(addon, ANNOTATION_REVOKE_BEFORE) else { return Ok(None) };
     let before = Timestamp::from_rfc3339_rounded_up(text).ok_or(UnreadableRevocation)?;
-    let said = annotation(addon, ANNOTATION_REVOKED_BY).and_then(|said| said.split_once(' '));
-    let of_this = said.filter(|(time, _)| Timestamp::from_rfc3339_rounded_up(time) == Some(before));
+    let written = annotation(addon, ANNOTATION_REVOKED_BY).and_then(|written| written.split_once(' '));
+    let of_this = written.filter(|(time, _)| Timestamp::from_rfc3339_rounded_up(time) == Some(before));
     let by = of_this.map(|(_, user)| user.chars().take(USER_MAX).collect()).unwrap_or_default();
     Ok(Some(Revocation { before, by }))
 }

@@ -187,10 +187,10 @@ pub fn say_certificate(status: &Value, wanted: Option<&CertificateCondition>, no
 
 /// What that condition says, if the object has it: whether the addon has a certificate, the reason, and the message.
 #[must_use]
-pub fn certificate_said(status: &Value) -> Option<(bool, &str, &str)> {
+pub fn certificate_reported(status: &Value) -> Option<(bool, &str, &str)> {
     let mut conditions = items(status, "conditions").iter();
-    let said = conditions.find(|condition| text(condition, "type") == CONDITION_CERTIFICATE)?;
-    Some((text(said, "status") == TRUE, text(said, "reason"), text(said, "message")))
+    let reported = conditions.find(|condition| text(condition, "type") == CONDITION_CERTIFICATE)?;
+    Some((text(reported, "status") == TRUE, text(reported, "reason"), text(reported, "message")))
 }
 
 /// The list with the wanted entries. The entry of a signer name takes the place of its first one, or goes at the end.

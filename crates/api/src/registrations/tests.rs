@@ -277,7 +277,7 @@ fn condition_about_certificate_stands_beside_others() {
     let mk = |holds, reason, message: &str| CertificateCondition { holds, reason, message: message.to_owned() };
     let (waits, issued) = (mk(false, "NoRequest", "It waits."), mk(true, "Issued", "Until noon."));
     let first = merged(&status, &say_certificate(&status, Some(&waits), NOW).unwrap());
-    assert_eq!(certificate_said(&first), Some((false, "NoRequest", "It waits.")));
+    assert_eq!(certificate_reported(&first), Some((false, "NoRequest", "It waits.")));
     assert_eq!(say_certificate(&first, Some(&waits), "later"), None);
     let other = mk(false, "Refused", "It waits for something else.");
     let second = merged(&first, &say_certificate(&first, Some(&other), "later").unwrap());
@@ -286,5 +286,5 @@ fn condition_about_certificate_stands_beside_others() {
     assert_eq!(third["conditions"][1]["lastTransitionTime"], "later");
     assert_eq!(third["conditions"].as_array().unwrap().len(), 2);
     assert_eq!(merged(&third, &say_certificate(&third, None, NOW).unwrap()), status);
-    assert_eq!((say_certificate(&status, None, NOW), certificate_said(&status)), (None, None));
+    assert_eq!((say_certificate(&status, None, NOW), certificate_reported(&status)), (None, None));
 }

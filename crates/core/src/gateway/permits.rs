@@ -115,7 +115,7 @@ pub struct MinRate {
     /// Bytes per second.
     pub bytes_per_second: u64,
     /// How far a client may fall behind, and how long it may do nothing.
-    pub patience: Duration,
+    pub grace: Duration,
 }
 
 /// How much longer a client may take for the next piece of a body.
@@ -129,7 +129,7 @@ impl Tempo {
     /// A body that begins.
     #[must_use]
     pub fn new(rate: MinRate) -> Self {
-        Self { rate, left: rate.patience }
+        Self { rate, left: rate.grace }
     }
 
     /// Adds a piece for which the client took this long. It earns the time that it may take at the lowest rate; even a
@@ -137,7 +137,7 @@ impl Tempo {
     pub fn add(&mut self, waited: Duration, bytes: usize) {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         let earned = Duration::from_micros(bytes.saturating_mul(1_000_000) / self.rate.bytes_per_second.max(1));
-        self.left = self.left(waited).saturating_add(earned).min(self.rate.patience);
+        self.left = self.left(waited).saturating_add(earned).min(self.rate.grace);
     }
 
     /// How much longer the client may take after the gateway has waited this long for it; zero if it is too slow.
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(take(&mut mk_permits((0, 0), (1, 1)), "a@c1", Use::Connection), Err(NoPermit::AddOn(0)));
     }
 
-    const RATE: MinRate = MinRate { bytes_per_second: 100, patience: Duration::from_secs(10) };
+    const RATE: MinRate = MinRate { bytes_per_second: 100, grace: Duration::from_secs(10) };
     const SECOND: Duration = Duration::from_secs(1);
 
     /// At which piece a client is too slow if it takes `waited` for each piece of `bytes`.

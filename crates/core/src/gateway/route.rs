@@ -198,7 +198,7 @@ pub struct RouteTable {
     is_complete: bool,
     routes: BTreeMap<String, BTreeMap<AddOnName, Vec<Arc<Route>>>>,
     /// The host names that only some agents may use, with the AddOnSigners of these agents.
-    claimed: BTreeMap<Host, BTreeSet<String>>,
+    reserved: BTreeMap<Host, BTreeSet<String>>,
 }
 
 impl RouteTable {
@@ -235,14 +235,14 @@ impl RouteTable {
     }
 
     /// Reserves a host name for the agents of an AddOnSigner. Several may share it.
-    pub fn claim(&mut self, hostname: &Host, signer: &str) {
-        self.claimed.entry(hostname.clone()).or_default().insert(signer.to_owned());
+    pub fn reserve_host(&mut self, hostname: &Host, signer: &str) {
+        self.reserved.entry(hostname.clone()).or_default().insert(signer.to_owned());
     }
 
     /// Whether agents of the AddOnSigner may use a host name of the gateway.
     #[must_use]
     pub fn may_use(&self, hostname: &Host, signer: &str) -> bool {
-        self.claimed.get(hostname).is_none_or(|signers| signers.contains(signer))
+        self.reserved.get(hostname).is_none_or(|signers| signers.contains(signer))
     }
 
     /// The routes of an addon of an AddOnSigner; of two for the same request, the first one decides.

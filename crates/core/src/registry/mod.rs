@@ -248,9 +248,9 @@ impl Registry {
         let compared = after.into_iter().flat_map(|((cluster, addon), now)| {
             let changes = now.changes_since(before.get(&(cluster.clone(), addon.clone())).unwrap_or(&nothing));
             let cause = now.eligibility.err();
-            let told =
+            let changed =
                 move |change| EligibilityChange { cluster: cluster.clone(), addon: addon.clone(), change, cause };
-            changes.into_iter().flatten().map(told)
+            changes.into_iter().flatten().map(changed)
         });
         compared.collect()
     }
@@ -374,9 +374,9 @@ pub struct SharedRegistry(Arc<RwLock<Registry>>);
 
 impl SharedRegistry {
     /// Calls `look` under a lock, so `look` must be short.
-    pub fn read<T>(&self, look: impl FnOnce(&Registry) -> T) -> T {
+    pub fn read<T>(&self, read: impl FnOnce(&Registry) -> T) -> T {
         // A panic elsewhere cannot leave these maps half-written, because every change is one map operation.
-        look(&self.0.read())
+        read(&self.0.read())
     }
 
     /// Changes the registry.

@@ -20,8 +20,8 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::FIRST;
-use super::claims::shake;
 use super::no_handshake::NoHandshake;
+use super::unverified::shake;
 use addon_signer_core::gateway::handshakes::{Handshakes, PeerNetwork, Permit};
 use addon_signer_core::identity::ClusterName;
 use addon_signer_platform::listen::{self, BACKLOG};
@@ -41,7 +41,7 @@ pub const WAITING: usize = 8;
 const REFUSALS: usize = 8;
 
 /// How long a handshake is guaranteed its permit. An honest one needs a few round trips.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a refusal is guaranteed its permit. A client that sends its request at once has the response by then.
 const REFUSAL: Duration = Duration::from_millis(50);
@@ -221,7 +221,7 @@ struct Pools {
 impl Pools {
     fn new(permits: Permits) -> Self {
         let waiting = Handshakes::new(permits.handshakes.saturating_mul(WAITING), Duration::ZERO);
-        let handshakes = Handshakes::new(permits.handshakes, PATIENCE);
+        let handshakes = Handshakes::new(permits.handshakes, TIMEOUT);
         let refusals = Handshakes::new(permits.handshakes.div_ceil(REFUSALS), REFUSAL);
         Self {
             permits,

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 mod accept;
-mod claims;
 mod no_handshake;
 mod plain;
+mod unverified;
 
 use rustix::net::{RecvFlags, recv};
 use rustls::ServerConfig;
@@ -23,9 +23,9 @@ use addon_signer_platform::crypto;
 
 pub(crate) use accept::prepare;
 pub use accept::{ConnectionHandler, DRAIN_MARGIN, Entered, Permits, SessionPermit, WAITING, accept};
-use claims::NotingClaims;
 pub use no_handshake::{HandshakeFailure, NoHandshake};
 pub use plain::serve_plain;
+use unverified::NotingUnverified;
 
 /// How much longer a handshake may take that is not done when the listener stops. Go's transport sends a request again
 /// only on a connection that had one before (`shouldRetryRequest`).
@@ -42,7 +42,7 @@ pub fn server_config(
 ) -> Result<ServerConfig, rustls::Error> {
     let mut config = ServerConfig::builder_with_details(crypto::provider(), Arc::new(clock.clone()))
         .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_client_cert_verifier(Arc::new(NotingClaims(verifier)))
+        .with_client_cert_verifier(Arc::new(NotingUnverified(verifier)))
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(serving)));
     // A resumed session skips the verifier: rustls copies the client's chain from the ticket, even if its CA is not
     // trusted any more. So there are no tickets. A new configuration would forget them anyway.
@@ -69,7 +69,7 @@ const ENOUGH: usize = 2048;
 pub(super) async fn arrives(tcp: &TcpStream) -> std::io::Result<()> {
     loop {
         let ready = tcp.ready(Interest::READABLE).await?;
-        match tcp.try_io(Interest::READABLE, || look(tcp)) {
+        match tcp.try_io(Interest::READABLE, || peek(tcp)) {
             // A socket whose client has ended its side stays readable: waiting for more would be a busy loop.
             Err(error) if error.kind() == ErrorKind::WouldBlock && ready.is_read_closed() => {
                 return Err(ErrorKind::UnexpectedEof.into());
@@ -81,7 +81,7 @@ pub(super) async fn arrives(tcp: &TcpStream) -> std::io::Result<()> {
 }
 
 /// `WouldBlock` while there is less than the first record.
-fn look(tcp: &TcpStream) -> std::io::Result<()> {
+fn peek(tcp: &TcpStream) -> std::io::Result<()> {
     let mut first = [0; ENOUGH];
     let (found, _) = recv(tcp, &mut first[..], RecvFlags::PEEK)?;
     match first.get(..found).unwrap_or_default() {
@@ -146,12 +146,12 @@ mod tests {
         }
         client.write_all(&[0]).await.unwrap();
         arriving.await.unwrap();
-        for said in [&[][..], &[22, 3]] {
+        for sent in [&[][..], &[22, 3]] {
             let mut leaving = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-            leaving.write_all(said).await.unwrap();
+            leaving.write_all(sent).await.unwrap();
             leaving.shutdown().await.unwrap();
             let (other, _) = listener.accept().await.unwrap();
-            assert_eq!(arrives(&other).await.unwrap_err().kind(), ErrorKind::UnexpectedEof, "{said:?}");
+            assert_eq!(arrives(&other).await.unwrap_err().kind(), ErrorKind::UnexpectedEof, "{sent:?}");
         }
     }
 }

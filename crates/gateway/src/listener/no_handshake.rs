@@ -31,7 +31,7 @@ pub enum NoHandshake {
         /// Why.
         error: Error,
         /// What the client's certificate says of itself, if rustls refused that; not verified.
-        claims: String,
+        unverified: String,
     },
     /// The client sent no certificate.
     #[error("the client sent no certificate")]
@@ -67,17 +67,17 @@ named! {
 
 impl NoHandshake {
     /// tokio-rustls wraps an error of rustls into an `io::Error`; any other `io::Error` comes from the socket.
-    pub fn of(error: io::Error, claims: String) -> Self {
+    pub fn of(error: io::Error, unverified: String) -> Self {
         match error.downcast::<Error>() {
             Ok(Error::NoCertificatesPresented) => Self::NoCertificate,
-            Ok(error) => Self::Tls { error, claims },
+            Ok(error) => Self::Tls { error, unverified },
             Err(socket) => Self::Closed(socket),
         }
     }
 
     /// What the client's certificate says of itself, if rustls refused that; not verified.
-    pub fn claims(&self) -> &str {
-        if let Self::Tls { claims, .. } = self { claims } else { "" }
+    pub fn unverified(&self) -> &str {
+        if let Self::Tls { unverified, .. } = self { unverified } else { "" }
     }
 
     /// CamelCase name for the audit log.

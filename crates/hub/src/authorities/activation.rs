@@ -189,11 +189,11 @@ mod tests {
 
     #[test]
     fn each_next_in_a_row_is_noticed_once_gateways_trust_it() {
-        let (told, in_effect) = watch::channel(TrustInEffect::default());
+        let (sender, in_effect) = watch::channel(TrustInEffect::default());
         let mut activation = ActivationCheck::of_gateways(in_effect);
         let mut noticed = |trusts: &[&str], next: &str| {
             let trusts = trusts.iter().map(|id| AuthorityId::from(*id)).collect();
-            told.send_replace(TrustInEffect::of(BTreeMap::from([("gateway-1".to_owned(), trusts)])));
+            sender.send_replace(TrustInEffect::of(BTreeMap::from([("gateway-1".to_owned(), trusts)])));
             activation.changed(Some(&next.into())).now_or_never()
         };
         assert_eq!(noticed(&["a", "b"], "b"), Some(true));

@@ -57,11 +57,11 @@ impl PublishedSigner {
         registry: &SharedRegistry,
     ) -> Self {
         let mut entry = Self { config, lineage, trust: None, window: None };
-        entry.look(name, registry);
+        entry.refresh(name, registry);
         entry
     }
 
-    fn look(&mut self, name: &str, registry: &SharedRegistry) {
+    fn refresh(&mut self, name: &str, registry: &SharedRegistry) {
         let last = self.lineage.borrow().last().cloned();
         self.trust = last.map(|ready| {
             let renew_within = self.renew_within(ready.lineage(), registry);
@@ -200,7 +200,7 @@ impl TrustPublisher {
     pub(crate) fn publish(&self, lineage: &str) {
         self.change(|entries| {
             if let Some(entry) = entries.signers.get_mut(lineage) {
-                entry.look(lineage, &entries.registry);
+                entry.refresh(lineage, &entries.registry);
             }
         });
     }
@@ -208,14 +208,14 @@ impl TrustPublisher {
     /// Tells agents to renew. Before, that was not possible, because their number was unknown.
     pub(crate) fn tell_agents(&self) {
         self.change(|Entries { signers, registry, .. }| {
-            let is_untold = |entry: &PublishedSigner| {
+            let is_unreported = |entry: &PublishedSigner| {
                 let last = entry.lineage.borrow().last().cloned();
                 entry.window.is_none() && last.is_some_and(|ready| ready.lineage().distrusted().next().is_some())
             };
             signers
                 .iter_mut()
-                .filter(|(_, entry)| is_untold(entry))
-                .for_each(|(name, entry)| entry.look(name, registry));
+                .filter(|(_, entry)| is_unreported(entry))
+                .for_each(|(name, entry)| entry.refresh(name, registry));
         });
     }
 

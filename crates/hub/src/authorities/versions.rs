@@ -69,16 +69,16 @@ pub(crate) struct ObjectVersions {
 pub(crate) struct WatchedObjects {
     known: watch::Receiver<ObjectVersions>,
     /// Authorities from outside that a lineage is about to take: its Secret, and since when.
-    claimed: Arc<Mutex<BTreeMap<AuthorityId, (String, Instant)>>>,
+    owners: Arc<Mutex<BTreeMap<AuthorityId, (String, Instant)>>>,
 }
 
 /// How long an authority stays reserved for a lineage that is persisting it.
-const CLAIM: Duration = Duration::from_secs(60);
+const OWNED_FOR: Duration = Duration::from_secs(60);
 
 /// Creates the reader, and the sender for [`keep`].
 pub(crate) fn channel() -> (watch::Sender<ObjectVersions>, WatchedObjects) {
     let (known, objects) = watch::channel(ObjectVersions::default());
-    (known, WatchedObjects { known: objects, claimed: Arc::default() })
+    (known, WatchedObjects { known: objects, owners: Arc::default() })
 }
 
 impl WatchedObjects {
@@ -100,21 +100,21 @@ impl WatchedObjects {
     ///
     /// # Errors
     /// The lineage that has it, or what must be read first.
-    pub(super) fn claim(&self, id: &AuthorityId, names: &LineageNames) -> Result<(), String> {
+    pub(super) fn own(&self, id: &AuthorityId, names: &LineageNames) -> Result<(), String> {
         let known = self.known.borrow();
         let secrets = known.secrets.all().ok_or("the Secrets of the other lineages were not read yet")?;
         let mut others = secrets.iter().filter(|(name, _)| **name != names.secret);
         if let Some((owner, _)) = others.find(|(_, secret)| secret.authorities.contains(id)) {
             return Err(format!("it is or was in the Secret {owner}, and each lineage has keys of its own"));
         }
-        let (mut claimed, now) = (self.claimed.lock(), Instant::now());
-        claimed.retain(|_, (_, since)| now.duration_since(*since) < CLAIM);
-        match claimed.get(id).filter(|(owner, _)| *owner != names.secret) {
+        let (mut owners, now) = (self.owners.lock(), Instant::now());
+        owners.retain(|_, (_, since)| now.duration_since(*since) < OWNED_FOR);
+        match owners.get(id).filter(|(owner, _)| *owner != names.secret) {
             Some((owner, _)) => {
                 Err(format!("the Secret {owner} is about to have it, and each lineage has keys of its own"))
             }
             None => {
-                claimed.insert(id.clone(), (names.secret.clone(), now));
+                owners.insert(id.clone(), (names.secret.clone(), now));
                 Ok(())
             }
         }
@@ -239,8 +239,8 @@ mod tests {
         let secret = mk_object(&own.secret, own.annotations(&lineage, BTreeMap::new()));
         let is_followed = |event| follow(Some(Ok(event)), &known, |known| &mut known.secrets);
         assert!(is_followed(Event::Init) && is_followed(Event::InitApply(secret)) && is_followed(Event::InitDone));
-        let why = objects.claim(&left, &other).unwrap_err();
+        let why = objects.own(&left, &other).unwrap_err();
         assert_eq!(why, format!("it is or was in the Secret {}, and each lineage has keys of its own", own.secret));
-        assert_eq!(objects.claim(&new, &other), Ok(()));
+        assert_eq!(objects.own(&new, &other), Ok(()));
     }
 }

@@ -16,10 +16,10 @@ pub struct Answerer {
 
 impl Answerer {
     /// What a CSR that is neither refused nor issued waits for. `said`: the condition that says why.
-    pub(super) fn waits_for(&self, name: &str, is_approved: bool, said: Option<&str>) -> String {
+    pub(super) fn waits_for(&self, name: &str, is_approved: bool, message: Option<&str>) -> String {
         let step = if is_approved { "sign" } else { "answer" };
-        if let Some(said) = said {
-            return format!("the hub to {step} its CSR {name}: {said}");
+        if let Some(message) = message {
+            return format!("the hub to {step} its CSR {name}: {message}");
         }
         if self.leaves_approval && !is_approved {
             return format!("an approval of its CSR {name}");

@@ -64,18 +64,18 @@ fn condition(right: &Right) -> ConditionValue {
                  a new agent trusts. Install the chart again; the binding must deny."
             ),
         ),
-        PolicyProblem::RefusesHub(said) => (
+        PolicyProblem::RefusesHub(message) => (
             problem.reason(),
             format!(
                 "No certificate can be given out, because the ValidatingAdmissionPolicy {POLICY} refuses the hub: \
-                 {said}. Name the hub's account in the chart's value hubAccount."
+                 {message}. Name the hub's account in the chart's value hubAccount."
             ),
         ),
-        PolicyProblem::Unknown(said) => (
+        PolicyProblem::Unknown(message) => (
             problem.reason(),
             format!(
                 "The hub cannot tell whether the ValidatingAdmissionPolicy {POLICY} is in force. Its dry run \
-                 of a CSR that this policy must refuse ended with: {said}. If something else refuses the dry run, \
+                 of a CSR that this policy must refuse ended with: {message}. If something else refuses the dry run, \
                  exempt the hub's account from it."
             ),
         ),
@@ -96,9 +96,10 @@ impl PolicyDryRun for BundleDryRun {
         let requests: Api<CertificateSigningRequest> = Api::all(self.client.clone());
         let answer = requests.create(&PostParams { dry_run: true, field_manager: None }, &probe).await;
         if let Err(Error::Api(status)) = &answer
-            && let Some(said) = dry_run::said_by(POLICY, status).filter(|said| said.starts_with(ANOTHER_ACCOUNT))
+            && let Some(message) =
+                dry_run::denial_of(POLICY, status).filter(|message| message.starts_with(ANOTHER_ACCOUNT))
         {
-            return Ok(Right::Unguarded(PolicyProblem::RefusesHub(said.into())));
+            return Ok(Right::Unguarded(PolicyProblem::RefusesHub(message.into())));
         }
         dry_run::judge(POLICY, answer)
     }

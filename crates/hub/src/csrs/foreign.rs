@@ -166,9 +166,9 @@ impl Origins {
             format!("{name} (issuer {issuer:?})")
         });
         let count = foreign.map_or(0, BTreeMap::len);
-        let told = ForeignCertificates { count, examples: examples.collect() };
+        let found = ForeignCertificates { count, examples: examples.collect() };
         self.report.send_if_modified(|report| {
-            report.insert(signer_name.to_owned(), told.clone()).is_none_or(|before| before != told)
+            report.insert(signer_name.to_owned(), found.clone()).is_none_or(|before| before != found)
         });
     }
 }

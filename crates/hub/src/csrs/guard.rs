@@ -129,10 +129,10 @@ impl fmt::Display for Unproven<'_> {
                 "the ValidatingAdmissionPolicy addon-signer-grpc-account is not in force, so anyone could change \
                  whom the CSR is for. Install the chart again; the binding must deny",
             ),
-            PolicyProblem::Unknown(said) | PolicyProblem::RefusesHub(said) => write!(
+            PolicyProblem::Unknown(message) | PolicyProblem::RefusesHub(message) => write!(
                 f,
                 "the hub cannot tell whether the ValidatingAdmissionPolicy addon-signer-grpc-account is in force. Its \
-                 dry run of a change that this policy must refuse ended with: {said}. First check that \
+                 dry run of a change that this policy must refuse ended with: {message}. First check that \
                  the chart has grpcAccount.enabled. If it has and the hub lacks the right `approve` for this signer, \
                  grant it: the dry run of /approval needs it even with `approval: External`. If something else refuses \
                  the dry run, exempt the hub's account from it"
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(guard.known(), Guarded::Not(PolicyProblem::Missing));
         server.lock().unwrap().0 = Some("admission webhook \"owners\" denied the request: no owner");
         pass(ASK_AGAIN).await;
-        assert!(matches!(guard.known(), Guarded::Not(PolicyProblem::Unknown(said)) if said.contains("no owner")));
+        assert!(matches!(guard.known(), Guarded::Not(PolicyProblem::Unknown(message)) if message.contains("no owner")));
         server.lock().unwrap().0 = Some(BY_THE_POLICY);
         pass(ASK_AGAIN).await;
         assert_eq!(guard.known(), since());

@@ -29,7 +29,7 @@ enum CsrState {
     Waiting {
         is_approved: bool,
         /// The message of the condition that says why.
-        said: Option<String>,
+        message: Option<String>,
     },
 }
 
@@ -128,7 +128,7 @@ impl NewestCsrs {
         };
         let open = open.filter(|(name, csr)| counts(name, csr));
         let (name, csr) = open.max_by_key(|(name, csr)| (answerers.get(name).is_some(), csr.made, *name))?;
-        Some(csr.told(name, answerers))
+        Some(csr.report(name, answerers))
     }
 
     /// The signer names that no AddOnSigner has and for which CSRs of these addons have waited since this time or
@@ -169,7 +169,7 @@ impl NotedCsr {
         matches!(self.state, CsrState::Refused(_))
     }
 
-    fn told(&self, signer_name: &str, answerers: &Answerers) -> OpenCsr {
+    fn report(&self, signer_name: &str, answerers: &Answerers) -> OpenCsr {
         let name = self.name.clone();
         match (&self.state, answerers.get(signer_name)) {
             (CsrState::Refused(why), _) => OpenCsr::Refused { name, why: why.clone() },
@@ -177,8 +177,8 @@ impl NotedCsr {
                 let nearest = answerers.nearest(signer_name);
                 OpenCsr::NoSuchSigner { name, signer_name: signer_name.to_owned(), nearest }
             }
-            (CsrState::Waiting { is_approved, said }, Some(answerer)) => {
-                OpenCsr::Pending { waits_for: answerer.waits_for(&name, *is_approved, said.as_deref()) }
+            (CsrState::Waiting { is_approved, message }, Some(answerer)) => {
+                OpenCsr::Pending { waits_for: answerer.waits_for(&name, *is_approved, message.as_deref()) }
             }
             (CsrState::Issued, Some(answerer)) => OpenCsr::Pending { waits_for: answerer.waits_for(&name, true, None) },
         }
@@ -204,9 +204,9 @@ fn state(csr: &CertificateSigningRequest) -> CsrState {
     }
     // The hub adds a condition whenever the CSR begins to wait for something else, so the last one is the newest.
     let waits = conditions.iter().rev().find(|condition| WAITS.contains(&condition.type_.as_str()));
-    let said = waits.and_then(|waits: &CertificateSigningRequestCondition| waits.message.as_deref());
+    let message = waits.and_then(|waits: &CertificateSigningRequestCondition| waits.message.as_deref());
     let is_approved = conditions.iter().any(|condition| condition.type_ == "Approved");
-    CsrState::Waiting { is_approved, said: said.map(|said| cut(said).to_owned()) }
+    CsrState::Waiting { is_approved, message: message.map(|message| cut(message).to_owned()) }
 }
 
 fn cut(text: &str) -> &str {

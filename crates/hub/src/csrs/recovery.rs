@@ -109,7 +109,7 @@ impl Recovery {
     async fn settle(&self, leads: &Leads, row: &OpenRow, serial: Serial) -> Result<(), RecoveryError> {
         // Lock the CSR: from here on the signer does not touch it, and all that the signer wrote is older than the CSR
         // that is read next.
-        let Some(_claim) = self.links.ledger.lock(row.uid.clone()) else { return Ok(()) };
+        let Some(_lock) = self.links.ledger.lock(row.uid.clone()) else { return Ok(()) };
         let request = self.requests.get_opt(&row.request).await?;
         if leads.still().is_err() {
             return Ok(());
@@ -120,7 +120,7 @@ impl Recovery {
             RowVerdict::Published => self.links.ledger.published(serial, self.links.clock.now()).await,
             RowVerdict::End(reason) => {
                 info!(csr = row.request, uid, %serial, reason, "The recovery closed a row of the ledger");
-                self.links.ledger.settle(end(row, serial, reason)).await?;
+                self.links.ledger.close(end(row, serial, reason)).await?;
             }
             RowVerdict::Other(found) => {
                 let found = found.map_or("unreadable".to_owned(), |serial| serial.to_string());
@@ -128,7 +128,7 @@ impl Recovery {
                     csr = row.request, uid, recorded = %serial, found,
                     "A CSR has a certificate that is not the recorded one"
                 );
-                self.links.ledger.settle(end(row, serial, "The CSR has another certificate.")).await?;
+                self.links.ledger.close(end(row, serial, "The CSR has another certificate.")).await?;
             }
             RowVerdict::TakeBack(certificate) => {
                 warn!(
@@ -138,7 +138,7 @@ impl Recovery {
                     "The ledger got a certificate back from its CSR; the ledger was altered or restored"
                 );
                 let uid = row.uid.clone();
-                self.links.ledger.settle(Record::Signed { uid, serial, certificate }).await?;
+                self.links.ledger.close(Record::Signed { uid, serial, certificate }).await?;
                 self.links.ledger.published(serial, self.links.clock.now()).await;
             }
         }

@@ -26,7 +26,7 @@ use addon_signer_telemetry::pulse::Pulse;
 /// How often the Lease is renewed, at least.
 const RENEWAL: Duration = Duration::from_secs(10);
 /// Timeout of one write.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// The name of these writes in the contacts.
 pub const LEASES: &str = "leases";
 /// The pauses between attempts.
@@ -113,7 +113,7 @@ impl LeaseKeeper {
             pulse.beat();
             self.trusted.mark_unchanged();
             let sent = Instant::now();
-            let written = timeout(PATIENCE, self.write(Some(self.lease.identity.clone()))).await;
+            let written = timeout(TIMEOUT, self.write(Some(self.lease.identity.clone()))).await;
             let failure = match written {
                 Ok(Ok(())) => None,
                 Ok(Err(NotWritten::Ends(error))) => return error,

@@ -67,18 +67,18 @@ pub async fn keep(client: Client, namespace: String, trust: watch::Sender<Arc<Tr
 
 fn watches(client: &Client, namespace: &str) -> BoxStream<'static, WatchEvent> {
     let signers = watch_objects(Api::<GuardedSigner>::all(client.clone()), Selector::all());
-    let signers = said("AddOnSigners", signers).map(|event| WatchEvent::Signer(Box::new(event))).boxed();
+    let signers = logged("AddOnSigners", signers).map(|event| WatchEvent::Signer(Box::new(event))).boxed();
     let lineages = GatewayCertificate::ALL.map(|certificate| {
         let name = LineageNames::gateway(certificate).config_map;
         let named = Selector::fields(&format!("metadata.name={name}"));
         let maps: Api<Lenient<ConfigMap>> = Api::namespaced(client.clone(), namespace);
-        let events = said("the gateway's authorities", watch_objects(maps, named));
+        let events = logged("the gateway's authorities", watch_objects(maps, named));
         events.map(move |event| WatchEvent::Lineage(certificate, Box::new(event))).boxed()
     });
     stream::select_all(lineages.into_iter().chain([signers])).boxed()
 }
 
-fn said<E: Send + 'static>(
+fn logged<E: Send + 'static>(
     what: &'static str,
     events: impl stream::Stream<Item = watcher::Result<Event<E>>> + Send + 'static,
 ) -> impl stream::Stream<Item = Event<E>> + Send + 'static {
@@ -149,13 +149,13 @@ impl TrustReader {
             Place::Chosen(younger) => younger.iter().for_each(|younger| drop(self.signers.remove(younger))),
         }
         let before = self.signers.remove(&name).filter(|known| known.uid == uid).and_then(|known| known.trust);
-        let said = |cause: &str| warn!(signer = name, cause, "An AddOnSigner is trusted for nothing");
+        let logged = |cause: &str| warn!(signer = name, cause, "An AddOnSigner is trusted for nothing");
         let trust = match object.read() {
             Ok(object) if object.metadata.deletion_timestamp.is_some() => None,
             Ok(object) => match signer_trust(&object) {
                 Ok(trust) => trust.map(Arc::new),
                 Err(NotTrusted::Spec(error)) => {
-                    said(&error.to_string());
+                    logged(&error.to_string());
                     None
                 }
                 Err(NotTrusted::Authorities(error)) => {
@@ -164,7 +164,7 @@ impl TrustReader {
                 }
             },
             Err(error) => {
-                said(&error);
+                logged(&error);
                 None
             }
         };

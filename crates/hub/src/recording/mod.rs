@@ -57,7 +57,7 @@ type Valid = Vec<(String, String, u64)>;
 /// How often they are counted.
 const ROUND: Duration = Duration::from_secs(300);
 /// The shortest time between two counts.
-const SETTLE: Duration = Duration::from_secs(5);
+const COALESCE: Duration = Duration::from_secs(5);
 
 /// Counts them as long as the hub runs. Ineligible addons need no certificate.
 async fn keep_unrenewed(links: HubLinks, ledger: Reader, mut signers: watch::Receiver<Option<Signers>>) {
@@ -79,7 +79,7 @@ async fn keep_unrenewed(links: HubLinks, ledger: Reader, mut signers: watch::Rec
             Err(error) => debug!(%error, "Could not count the certificates in the ledger"),
         }
         // A changed set of signers is counted soon, but many changes in a row cost only one count.
-        sleep(SETTLE).await;
+        sleep(COALESCE).await;
         _ = timeout(ROUND, signers.changed()).await;
     }
 }

@@ -377,19 +377,19 @@ mod tests {
         let watching = watch_addons(client, AddOnApi::V1Beta1.into(), recorded);
         let checks = async {
             let check = || registry.read(|registry| registry.check(&cluster, &addon));
-            let (mut known, mut told) = (vec![check().err()], Vec::new());
+            let (mut known, mut reported) = (vec![check().err()], Vec::new());
             while known.last() != Some(&Some(NotRegistered::AddOnSuspended)) {
-                told.push(eligibility.next().await);
+                reported.push(eligibility.next().await);
                 known.push(check().err());
             }
-            (known, told)
+            (known, reported)
         };
-        let (known, told) = tokio::select! {
+        let (known, reported) = tokio::select! {
             ended = watching => panic!("{ended:?}"),
             checked = tokio::time::timeout(Duration::from_secs(60), checks) => checked.unwrap(),
         };
         assert_eq!(known, [Some(NotRegistered::NotReady), None, Some(NotRegistered::AddOnSuspended)]);
         let named = ChangedEligibility::Of([cluster.clone()].into());
-        assert_eq!(told, [ChangedEligibility::All, named], "a list that completes the registry, then one cluster");
+        assert_eq!(reported, [ChangedEligibility::All, named], "a list that completes the registry, then one cluster");
     }
 }

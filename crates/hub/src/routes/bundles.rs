@@ -25,7 +25,7 @@ const ROUND: Duration = Duration::from_secs(15);
 /// The shortest pause between two rounds, even if the wanted names change often.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Timeout of one request.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The certificates in a ClusterTrustBundle, or why it cannot be used.
 type Bundle = Result<BackendAnchors, String>;
@@ -91,11 +91,11 @@ async fn read_all(client: &Client, names: &BTreeSet<String>, read: &watch::Sende
     };
     for name in names {
         pulse.beat();
-        let bundle = match timeout(PATIENCE, api.get_opt(name)).await {
+        let bundle = match timeout(TIMEOUT, api.get_opt(name)).await {
             Ok(Ok(Some(bundle))) => Ok(ca_certificates(&bundle.spec.trust_bundle)),
             Ok(Ok(None)) => Ok(Err("it does not exist".to_owned())),
             Ok(Err(error)) => Err(unanswered(&error)),
-            Err(_) => Err(Unanswered(format!("no answer within {PATIENCE:?}"))),
+            Err(_) => Err(Unanswered(format!("no answer within {TIMEOUT:?}"))),
         };
         note(read, name, bundle);
     }

@@ -334,7 +334,7 @@ type NamespaceEvent = Event<Lenient<PartialObjectMeta<Namespace>>>;
 
 /// The watch of AddOnRoutes. A failure is logged, and the watch continues.
 fn watch_routes(client: &Client) -> BoxStream<'static, RouteEvent> {
-    said("AddOnRoutes", watch_objects(Api::all(client.clone()), Selector::all())).boxed()
+    logged("AddOnRoutes", watch_objects(Api::all(client.clone()), Selector::all())).boxed()
 }
 
 /// The watch of namespaces. It begins once their labels decide anything, and then stays, so that no tenant can make the
@@ -355,13 +355,13 @@ impl NamespaceWatch {
         let is_new = !self.is_on;
         if is_new {
             self.is_on = true;
-            self.events = said("namespaces", watch_objects(Api::all(self.client.clone()), Selector::all())).boxed();
+            self.events = logged("namespaces", watch_objects(Api::all(self.client.clone()), Selector::all())).boxed();
         }
         is_new
     }
 }
 
-fn said<E: Send + 'static>(
+fn logged<E: Send + 'static>(
     kind: &'static str,
     events: impl Stream<Item = watcher::Result<Event<E>>> + Send + 'static,
 ) -> impl Stream<Item = Event<E>> + Send + 'static {

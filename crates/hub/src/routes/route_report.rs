@@ -80,15 +80,15 @@ impl StatusWriter {
     /// Runs until judging ends.
     pub(crate) async fn run(mut self) {
         let mut written = BTreeMap::<RouteName, Written>::new();
-        let mut said = BTreeMap::new();
+        let mut logged = BTreeMap::new();
         loop {
             self.pulse.beat();
             let judged = self.judged.borrow_and_update().clone();
             written.retain(|name, _| judged.routes.contains_key(name));
-            said.retain(|_, said: &mut Instant| said.elapsed() < SAY_AGAIN);
+            logged.retain(|_, logged: &mut Instant| logged.elapsed() < SAY_AGAIN);
             for name in &judged.left_out {
-                if self.links.leading.leads().is_ok() && !said.contains_key(&name.namespace) {
-                    said.insert(name.namespace.clone(), Instant::now());
+                if self.links.leading.leads().is_ok() && !logged.contains_key(&name.namespace) {
+                    logged.insert(name.namespace.clone(), Instant::now());
                     self.say_left_out(name).await;
                 }
             }
@@ -105,9 +105,9 @@ impl StatusWriter {
                     Err(NotWritten::NotLeading(_)) => break,
                     Err(error) => {
                         warn!(route = %name, %error, "Could not write the status of an AddOnRoute; the hub retries");
-                        let is_told = said.contains_key(&name.namespace);
-                        if error.is_lasting() && !is_told {
-                            said.insert(name.namespace.clone(), Instant::now());
+                        let is_logged = logged.contains_key(&name.namespace);
+                        if error.is_lasting() && !is_logged {
+                            logged.insert(name.namespace.clone(), Instant::now());
                             let RouteName { namespace, name } = name;
                             let note = format!("The status of the AddOnRoute {name} cannot be written: {error}");
                             self.say(namespace, STATUS_NOT_WRITTEN, note).await;

@@ -75,7 +75,7 @@ impl Calls {
                 // Not retried: the status has the result.
                 warn!(signer, error = explain(&error), "Could not write an event about an AddOnSigner");
             }
-            CallEnd::Said
+            CallEnd::Reported
         }));
     }
 
@@ -98,7 +98,7 @@ impl Supervisor {
             CallEnd::Asked(name, signer_name, answer) => self.take_answer(&name, &signer_name, answer),
             CallEnd::Written(written) => self.take_written(*written),
             CallEnd::WrittenUndecodable(name, written) => self.take_written_undecodable(&name, written),
-            CallEnd::Said => {}
+            CallEnd::Reported => {}
         }
     }
 }
@@ -112,7 +112,7 @@ pub(super) enum CallEnd {
     /// The same for an AddOnSigner that cannot be decoded.
     WrittenUndecodable(String, Result<(), NotWritten>),
     /// An event was written, or not.
-    Said,
+    Reported,
 }
 
 /// A status that was written, or not.

@@ -106,7 +106,7 @@ mod tests {
         serde_json::from_value(json!({ "authorities": authorities, "conditions": conditions })).unwrap()
     }
 
-    fn told(before: &AddOnSignerStatus, after: &AddOnSignerStatus) -> Vec<String> {
+    fn notes_of(before: &AddOnSignerStatus, after: &AddOnSignerStatus) -> Vec<String> {
         let tell = |event: Event| format!("{:?} {} {}", event.type_, event.action, event.reason);
         events(Some(before), after).into_iter().map(tell).collect()
     }
@@ -124,8 +124,8 @@ mod tests {
             (mk_status(&[("c", "Active"), ("a", "Old!")], &[]), vec!["Normal Rotating AuthorityActivated"]),
         ];
         for pair in steps.windows(2) {
-            assert_eq!(told(&pair[0].0, &pair[1].0), pair[1].1);
-            assert_eq!(told(&pair[1].0, &pair[1].0), [""; 0]);
+            assert_eq!(notes_of(&pair[0].0, &pair[1].0), pair[1].1);
+            assert_eq!(notes_of(&pair[1].0, &pair[1].0), [""; 0]);
         }
         let note = events(None, &steps[1].0)[0].note.clone().unwrap();
         assert_eq!(note, format!("The authority a is now signing. It expires at {TIME}."));
@@ -144,8 +144,8 @@ mod tests {
             (ready("False", STARTING), vec![]),
         ];
         for pair in states.windows(2) {
-            assert_eq!(told(&pair[0].0, &pair[1].0), pair[1].1);
-            assert_eq!(told(&pair[1].0, &pair[1].0), [""; 0]);
+            assert_eq!(notes_of(&pair[0].0, &pair[1].0), pair[1].1);
+            assert_eq!(notes_of(&pair[1].0, &pair[1].0), [""; 0]);
         }
         assert_eq!(events(None, &states[1].0)[0].note.as_deref(), Some(SIGNING_SENTENCE), "whatever it waits for");
         assert_eq!(events(None, &states[3].0)[0].note.as_deref(), Some("Said."));
@@ -167,8 +167,8 @@ mod tests {
             "Warning Signing SignedByAnother",
             "Warning Signing AddOnsOfOthers",
         ];
-        assert_eq!(told(&quiet, &loud), expected);
-        assert_eq!(told(&loud, &loud), [""; 0]);
-        assert_eq!(told(&loud, &quiet), ["Normal Registering Written"], "the others end without one");
+        assert_eq!(notes_of(&quiet, &loud), expected);
+        assert_eq!(notes_of(&loud, &loud), [""; 0]);
+        assert_eq!(notes_of(&loud, &quiet), ["Normal Registering Written"], "the others end without one");
     }
 }

@@ -145,7 +145,7 @@ const LONGEST: Duration = Duration::from_secs(600);
 
 /// What was reported for one AddOnSigner.
 pub(super) struct Paced {
-    pub(super) told: ConditionValue,
+    pub(super) condition: ConditionValue,
     /// The digest of that trust bundle.
     bundle: String,
     /// The largest number of addons that had it.
@@ -161,20 +161,20 @@ impl Paced {
     /// administrators can follow a rotation; so is the first change after a quiet time.
     pub(super) fn say(before: Option<Self>, reached: Reached, bundle: String) -> Self {
         let (now, most) = (Instant::now(), reached.present());
-        let told = reached.condition();
+        let condition = reached.condition();
         let before = match before {
             Some(before) if before.bundle == bundle => before,
-            _ => return Self { told, bundle, most, times: 0, again: now },
+            _ => return Self { condition, bundle, most, times: 0, again: now },
         };
         let is_progress = most > before.most;
-        if told == before.told || (!is_progress && now < before.again) {
+        if condition == before.condition || (!is_progress && now < before.again) {
             return before;
         }
         if is_progress {
-            return Self { told, most, ..before };
+            return Self { condition, most, ..before };
         }
         let times = if now >= before.again + LONGEST { 0 } else { before.times };
-        Self { told, again: now + doubled(SHORTEST, times, LONGEST), times: times.saturating_add(1), ..before }
+        Self { condition, again: now + doubled(SHORTEST, times, LONGEST), times: times.saturating_add(1), ..before }
     }
 }
 
@@ -191,9 +191,9 @@ mod tests {
         let mut paced = say(None, 100, "a");
         let mut changes = Vec::new();
         for round in 0..240_usize {
-            let before = paced.told.clone();
+            let before = paced.condition.clone();
             paced = say(Some(paced), 100 - (round + 1) % 2, "a");
-            if paced.told != before {
+            if paced.condition != before {
                 changes.push(15 * round);
             }
             tokio::time::advance(SHORTEST).await;
@@ -202,7 +202,7 @@ mod tests {
         tokio::time::advance(2 * LONGEST).await;
         let calm = say(Some(say(Some(paced), 90, "a")), 90, "a");
         tokio::time::advance(SHORTEST).await;
-        assert_eq!(say(Some(calm), 91, "a").told, Reached::of(91, 100).condition(), "it begins anew");
+        assert_eq!(say(Some(calm), 91, "a").condition, Reached::of(91, 100).condition(), "it begins anew");
     }
 
     #[tokio::test(start_paused = true)]
@@ -210,9 +210,9 @@ mod tests {
         let mut paced = say(None, 100, "a");
         for present in 0..=100 {
             paced = say(Some(paced), present, "b");
-            assert_eq!(paced.told, Reached::of(present, 100).condition());
+            assert_eq!(paced.condition, Reached::of(present, 100).condition());
         }
         paced = say(Some(paced), 99, "b");
-        assert_eq!(say(Some(paced), 98, "b").told, Reached::of(99, 100).condition(), "that is no progress");
+        assert_eq!(say(Some(paced), 98, "b").condition, Reached::of(99, 100).condition(), "that is no progress");
     }
 }

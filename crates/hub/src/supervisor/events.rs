@@ -37,7 +37,7 @@ pub(super) struct SignerList {
     /// The earliest time of another list, if an AddOnSigner takes effect now.
     next: Instant,
     /// When the hub last reported that AddOnSigners take no effect.
-    told_left_out: Option<Instant>,
+    reported_left_out: Option<Instant>,
 }
 
 impl Default for SignerList {
@@ -47,7 +47,7 @@ impl Default for SignerList {
             shown: Vec::new(),
             oldest: Oldest::new(MOST_SIGNERS),
             next: Instant::now(),
-            told_left_out: None,
+            reported_left_out: None,
         }
     }
 }
@@ -91,7 +91,7 @@ impl Supervisor {
             self.list.shown.push(object);
         } else {
             self.put(object);
-            self.settle([name]);
+            self.reconcile([name]);
         }
     }
 
@@ -117,7 +117,7 @@ impl Supervisor {
             entry.read = Read::Removed;
         }
         self.ends.notes.deleted(&name);
-        self.settle([name]);
+        self.reconcile([name]);
     }
 
     /// Keeps the object, unless it is being deleted.
@@ -155,7 +155,7 @@ impl Supervisor {
         }
         let there = self.entries.iter().filter(|(_, entry)| !entry.is_gone());
         self.ends.notes.listed(there.map(|(name, _)| name.clone()).collect());
-        self.settle(self.entries.keys().cloned().collect::<Vec<_>>());
+        self.reconcile(self.entries.keys().cloned().collect::<Vec<_>>());
         self.tell_signers(); // also if there are none
         self.trust_publisher.set_listed();
     }
@@ -163,10 +163,10 @@ impl Supervisor {
     /// Reports the oldest AddOnSigner that takes no effect because there are too many.
     fn tell_left_out(&mut self) {
         let Some((_, name, count)) = self.list.oldest.exceeded().next() else { return };
-        if self.list.told_left_out.is_some_and(|told| told.elapsed() < TELL_AGAIN) {
+        if self.list.reported_left_out.is_some_and(|reported| reported.elapsed() < TELL_AGAIN) {
             return;
         }
-        self.list.told_left_out = Some(Instant::now());
+        self.list.reported_left_out = Some(Instant::now());
         let name = name.to_owned();
         warn!(
             signer = name,

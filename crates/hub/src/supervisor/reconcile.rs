@@ -14,10 +14,10 @@ use crate::authorities::supply::SupplyPlan;
 use crate::supervisor::status;
 use crate::tasks::send_news;
 use addon_signer_api::AddOnSigner;
-use addon_signer_api::rules::{SignerConfig, claimant};
+use addon_signer_api::rules::{SignerConfig, candidate};
 use addon_signer_core::conditions::{ADDONS_OF_OTHERS, INVALID_NAME, INVALID_SPEC};
 use addon_signer_core::identity::AddOnName;
-use addon_signer_core::ownership::Claimant;
+use addon_signer_core::ownership::Candidate;
 use addon_signer_core::policy::GatewayCertificate;
 
 /// The longest name of an AddOnSigner: it is the value of a label on its Secret (Kubernetes, `IsValidLabelValue`).
@@ -25,13 +25,13 @@ const NAME_MAX: usize = 63;
 
 impl Supervisor {
     /// Checks these AddOnSigners, and those that name the same signer names or addons. Others need no check.
-    pub(super) fn settle(&mut self, names: impl IntoIterator<Item = String>) {
+    pub(super) fn reconcile(&mut self, names: impl IntoIterator<Item = String>) {
         let mut concerned: BTreeSet<_> = names.into_iter().collect();
-        let claims: Vec<_> = concerned.iter().filter_map(|name| self.claim(name)).collect();
-        concerned.extend(self.ownership.update(claims));
+        let candidates: Vec<_> = concerned.iter().filter_map(|name| self.candidacy(name)).collect();
+        concerned.extend(self.ownership.update(candidates));
         let mut has_changed = false;
         for name in concerned {
-            has_changed |= self.look(&name);
+            has_changed |= self.reconcile_entry(&name);
             self.calls.writing.add(&name);
         }
         has_changed |= self.find_unserved();
@@ -42,10 +42,10 @@ impl Supervisor {
 
     /// What an AddOnSigner names. One that cannot be decoded keeps what it named before, so no other AddOnSigner can
     /// take that over.
-    fn claim(&self, name: &str) -> Option<(String, Option<Claimant>)> {
+    fn candidacy(&self, name: &str) -> Option<(String, Option<Candidate>)> {
         let entry = self.entries.get(name);
         let is_known = !entry.is_some_and(Entry::is_undecodable);
-        is_known.then(|| (name.to_owned(), entry.and_then(Entry::object).map(claimant)))
+        is_known.then(|| (name.to_owned(), entry.and_then(Entry::object).map(candidate)))
     }
 
     /// Finds the AddOnSigners whose certificates are unknown; an expiry can change this without an event. Returns
@@ -70,7 +70,7 @@ impl Supervisor {
     }
 
     /// Checks one AddOnSigner. Returns whether what is served has changed.
-    fn look(&mut self, name: &str) -> bool {
+    fn reconcile_entry(&mut self, name: &str) -> bool {
         let Some(entry) = self.entries.get(name) else { return false };
         // A recreated AddOnSigner is another signer, perhaps with another signer name.
         let uid = entry.object().map(|object| object.metadata.uid.clone().unwrap_or_default());

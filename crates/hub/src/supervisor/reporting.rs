@@ -139,11 +139,11 @@ impl Supervisor {
                 }
                 let bundle = trust.serving_anchors.as_ref().map(|bundle| bundle.digest()).unwrap_or_default();
                 let paced = Paced::say(before, reached, bundle);
-                let told = paced.told.clone();
+                let condition = paced.condition.clone();
                 if let Some(served) = served {
                     served.paced = Some(paced);
                 }
-                Report::ConditionValue(told)
+                Report::ConditionValue(condition)
             }
             (None, _) | (_, Distribution::Off) => {
                 self.links.metrics.trust_missing(name, None);

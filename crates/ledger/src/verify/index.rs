@@ -52,7 +52,7 @@ impl NamedEntry {
 pub(super) struct Index {
     rows: VecDeque<Cells>,
     /// The references by the number of the entry. Most of these entries come soon.
-    claims: HashMap<u64, Vec<NamedEntry>>,
+    expected: HashMap<u64, Vec<NamedEntry>>,
     /// The last entry of the ledger.
     last: u64,
     /// Rows that were compared.
@@ -63,7 +63,7 @@ pub(super) struct Index {
 
 impl Index {
     pub(super) fn new(last: u64) -> Self {
-        Self { rows: VecDeque::new(), claims: HashMap::new(), last, certificates: 0, lists: Lists::default() }
+        Self { rows: VecDeque::new(), expected: HashMap::new(), last, certificates: 0, lists: Lists::default() }
     }
 
     /// Adds rows, in their order.
@@ -81,8 +81,8 @@ impl Index {
         if let Some(row) = row.as_ref().filter(|row| row.count(0) < entry.seq || entry.kind != "intent") {
             return Err(no_intent(row));
         }
-        let claims = self.claims.remove(&entry.seq).unwrap_or_default();
-        if let Some(wrong) = claims.iter().find(|claim| !claim.holds(entry)) {
+        let expected = self.expected.remove(&entry.seq).unwrap_or_default();
+        if let Some(wrong) = expected.iter().find(|entry_named| !entry_named.holds(entry)) {
             return Err(wrong.contradicted(entry.seq));
         }
         match entry.kind.as_str() {
@@ -91,7 +91,7 @@ impl Index {
                 self.compare(entry, &row)?;
                 Ok(true)
             }
-            "signed" | "abandoned" | "unpublished" => Ok(!claims.is_empty()),
+            "signed" | "abandoned" | "unpublished" => Ok(!expected.is_empty()),
             _ => Ok(true),
         }
     }
@@ -104,14 +104,14 @@ impl Index {
     fn compare(&mut self, intent: &Entry, row: &Cells) -> Result<(), Fault> {
         let state = compare(intent, row).map_err(|what| fault(intent.seq, what))?;
         for (kind, at) in [("signed", row.count(12)), (state.name(), row.count(13))] {
-            let claim = NamedEntry { seq: intent.seq, uid: row.text(1), serial: row.text(8), kind };
+            let entry_named = NamedEntry { seq: intent.seq, uid: row.text(1), serial: row.text(8), kind };
             if at == 0 {
                 continue;
             }
             if at <= intent.seq || at > self.last {
-                return Err(claim.contradicted(at));
+                return Err(entry_named.contradicted(at));
             }
-            self.claims.entry(at).or_default().push(claim);
+            self.expected.entry(at).or_default().push(entry_named);
         }
         self.certificates += 1;
         self.lists.add(intent.seq, row.str(4), row.str(5));
@@ -156,7 +156,7 @@ fn compare(intent: &Entry, row: &Cells) -> Result<CertificateState, String> {
 }
 
 /// Explains what is wrong with an entry that signs or ends a certificate although no row records that.
-pub(super) async fn unclaimed(connection: &mut Connection, entry: &Entry) -> Result<Fault, VerifyError> {
+pub(super) async fn unexpected(connection: &mut Connection, entry: &Entry) -> Result<Fault, VerifyError> {
     let sql = "SELECT state, signed_seq, ended_seq FROM certificates WHERE serial = $1";
     let serial = entry.detail("serial");
     let rows = connection.rows(sql.to_owned(), vec![serial.into()]).await?;

@@ -189,7 +189,7 @@ async fn check_rows(
         .await;
     let mut connection = pages.end().await?;
     if let Some(entry) = found? {
-        return Err(index::unclaimed(&mut connection, &entry).await?.into());
+        return Err(index::unexpected(&mut connection, &entry).await?.into());
     }
     let tip = walk.chain.end()?;
     walk.chain.is_fenced(fence)?;
@@ -225,9 +225,9 @@ async fn check_store(
     index.lists.compare(connection).await?;
     if let Connection::Sqlite(_) = connection {
         let rows = connection.rows("PRAGMA integrity_check(1)".to_owned(), Vec::new()).await?;
-        let said = rows.first().map_or("", |row| row.str(0));
-        if said != "ok" {
-            return Err(VerifyError::Unsound(format!("SQLite's integrity_check says {said:?}")));
+        let verdict = rows.first().map_or("", |row| row.str(0));
+        if verdict != "ok" {
+            return Err(VerifyError::Unsound(format!("SQLite's integrity_check says {verdict:?}")));
         }
     }
     Ok(())

@@ -132,8 +132,8 @@ mod tests {
         let expected = [("table a", "1"), ("table b", "1"), ("index c", "1")];
         assert_eq!(changed(&expected, &expected), "");
         let found = [("table b", "2"), ("index c", "1"), ("index c", "1"), ("view x\ny", "1")];
-        let said = "table b was altered, index c was added, view x\\ny was added, table a is missing";
-        assert_eq!(changed(&expected, &found), said);
+        let message = "table b was altered, index c was added, view x\\ny was added, table a is missing";
+        assert_eq!(changed(&expected, &found), message);
         let many: Vec<_> = ["1", "2", "3", "4", "5", "6", "7"].map(|part| (part, "")).to_vec();
         assert!(changed(&[], &many).ends_with("5 was added and 2 more"), "{}", changed(&[], &many));
     }

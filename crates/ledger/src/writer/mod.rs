@@ -33,7 +33,7 @@ const BATCH: usize = 256;
 /// Largest number of waiting commands. Callers with further ones wait.
 const QUEUE: usize = 1024;
 /// Timeout of a transaction.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// How soon a failed store is reopened.
 const RETRY: Duration = Duration::from_secs(1);
 /// How long a note is held back, so that it can share a transaction.
@@ -192,10 +192,10 @@ impl LedgerWriter {
             self.lock = Some(lock::take(path, &self.options.replica)?);
         }
         let mut connection = match self.written {
-            None => schema::open(&location, PATIENCE).await?,
-            Some(_) => schema::open_again(&location, PATIENCE).await?,
+            None => schema::open(&location, TIMEOUT).await?,
+            Some(_) => schema::open_again(&location, TIMEOUT).await?,
         };
-        let taken = timeout(PATIENCE, self.take_over(&mut connection)).await;
+        let taken = timeout(TIMEOUT, self.take_over(&mut connection)).await;
         let taken = taken.unwrap_or_else(|_| Err(BatchError::Store(sqlx::Error::PoolTimedOut)));
         let (ledger, tip) = taken.map_err(|error| self.explain(error))?;
         let folding = Folding::new(&location, tip.seq);
@@ -248,7 +248,7 @@ impl LedgerWriter {
         };
         let commands: Vec<_> = jobs.iter().map(|job| job.command.clone()).collect();
         let before = store.tip;
-        store.look_at_the_clock(author.now);
+        store.check_clock(author.now);
         let begun = Instant::now();
         match commit(&mut store.connection, &author, before, &commands, &self.options.location).await {
             Commit::Durable(tip, outcomes) => {
@@ -341,7 +341,7 @@ impl DurableTip {
 impl OpenLedger {
     /// Warns if the clock is behind. New entries keep the time of the last one until the clock has passed it
     /// (`batch::apply`).
-    fn look_at_the_clock(&mut self, now: Timestamp) {
+    fn check_clock(&mut self, now: Timestamp) {
         let behind = now.until(self.tip.time) > CLOCK_STEP;
         if behind && !self.clock_behind {
             warn!(clock = %now, last = %self.tip.time, "The clock is behind the last entry of the ledger");
@@ -356,7 +356,7 @@ fn take_batch(waiting: &mut Vec<Job>) -> Vec<Job> {
     let mut uids = HashSet::new();
     let together = waiting.iter().take_while(|job| match &job.command {
         LedgerCommand::Intend(intent) => uids.insert(intent.uid.clone()),
-        LedgerCommand::Settle(record) => record.uid().is_some_and(|uid| uids.insert(uid.clone())),
+        LedgerCommand::Close(record) => record.uid().is_some_and(|uid| uids.insert(uid.clone())),
         LedgerCommand::Append { record, .. } => {
             uids.extend(record.uid().cloned());
             true

@@ -2,7 +2,7 @@
 
 use tokio::time::timeout;
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use crate::batch::{self, Author};
 use crate::command::{BatchError, LedgerCommand, LedgerOutcome};
 use crate::connection::Connection;
@@ -33,7 +33,7 @@ pub(super) async fn commit(
     location: &Location,
 ) -> Commit {
     let late = || BatchError::Store(sqlx::Error::PoolTimedOut);
-    let written = timeout(PATIENCE, async {
+    let written = timeout(TIMEOUT, async {
         connection.begin().await?;
         batch::fence(connection, author).await?;
         batch::apply(connection, author, tip, commands).await
@@ -42,7 +42,7 @@ pub(super) async fn commit(
         Ok(written) => written,
         Err(error) => return Commit::Failed(error),
     };
-    match timeout(PATIENCE, connection.command("COMMIT")).await {
+    match timeout(TIMEOUT, connection.command("COMMIT")).await {
         Ok(Ok(())) => Commit::Durable(tip, outcomes),
         Ok(Err(error)) => Commit::Unknown { would_be: tip, outcomes, cause: classify(location, &error) },
         Err(_) => Commit::Unknown { would_be: tip, outcomes, cause: classify(location, &sqlx::Error::PoolTimedOut) },
@@ -61,7 +61,7 @@ pub(super) async fn dry_run(
     // compresses, so the bytes are random.
     let bytes = if matches!(location, Location::Sqlite(_)) { 32 << 10 } else { 4 << 10 };
     let text = random(bytes)?;
-    let written = timeout(PATIENCE, async {
+    let written = timeout(TIMEOUT, async {
         connection.begin().await?;
         batch::fence(connection, author).await?;
         connection.execute(sql.to_owned(), vec![text.as_str().into()]).await?;

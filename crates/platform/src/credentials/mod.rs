@@ -233,10 +233,10 @@ fn command(exec: &ExecConfig, program: &str, is_interactive: bool) -> Command {
         Some(cluster) => serde_json::json!({ "interactive": is_interactive, "cluster": cluster }),
         None => serde_json::json!({ "interactive": is_interactive }),
     };
-    let told = serde_json::json!({ "apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec });
+    let info = serde_json::json!({ "apiVersion": exec.api_version, "kind": "ExecCredential", "spec": spec });
     let variables = exec.env.iter().flatten().filter_map(|one| Some((one.get("name")?, one.get("value")?)));
     let mut command = Command::new(program);
-    command.args(exec.args.iter().flatten()).envs(variables).env("KUBERNETES_EXEC_INFO", told.to_string());
+    command.args(exec.args.iter().flatten()).envs(variables).env("KUBERNETES_EXEC_INFO", info.to_string());
     command.stdin(if is_interactive { Stdio::inherit() } else { Stdio::null() });
     command.stdout(Stdio::piped()).stderr(Stdio::inherit()).kill_on_drop(true);
     if !is_interactive {

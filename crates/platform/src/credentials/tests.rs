@@ -97,9 +97,9 @@ async fn a_program_that_hangs_is_ended_and_whoever_waits_is_told() {
     let script = format!("sleep 600 & echo $! > {}; wait", child.display());
     let credentials = Credentials { bound: Duration::from_millis(200), ..shell(&script, &marks) };
     credentials.now.lock().expires = Some(credentials.clock.now());
-    let told = Err("users.ann.exec: sh did not end and close its output within 0 s".to_owned());
+    let reported = Err("users.ann.exec: sh did not end and close its output within 0 s".to_owned());
     let all = tokio::join!(sent(&credentials), sent(&credentials), sent(&credentials));
-    assert_eq!(all, (told.clone(), told.clone(), told));
+    assert_eq!(all, (reported.clone(), reported.clone(), reported));
     assert_eq!(runs(&marks), 1, "they wait for one run");
     let child = std::fs::read_to_string(child).unwrap();
     let command = format!("/proc/{}/cmdline", child.trim());
@@ -124,8 +124,8 @@ async fn a_program_without_credentials_is_named_with_its_field() {
         ("echo s3cr3t".to_owned(), "printed no ExecCredential"),
         ("echo s3cr3t; exit 3".to_owned(), "failed (exit status: 3)"),
     ] {
-        let told = shell(&script, marks).begin().await.err().unwrap().to_string();
-        assert!(told.starts_with(&format!("users.ann.exec: sh {expected}")), "{script}: {told}");
+        let reported = shell(&script, marks).begin().await.err().unwrap().to_string();
+        assert!(reported.starts_with(&format!("users.ann.exec: sh {expected}")), "{script}: {reported}");
     }
     let both = shell(&printing(&format!("{certificate}, \"clientKeyData\": \"k\"")), marks);
     let identity = both.begin().await.unwrap().unwrap();
@@ -137,8 +137,8 @@ async fn a_program_that_is_missing_is_named_with_its_hint() {
     for (install_hint, expected) in [(Some("Get it at x.".to_owned()), "; Get it at x."), (None, "")] {
         let exec = ExecConfig { command: Some("no-such".to_owned()), install_hint, ..ExecConfig::default() };
         let credentials = Credentials::new(Source::Program(Box::new(exec)), "users.ann");
-        let told = credentials.begin().await.err().unwrap().to_string();
-        assert_eq!(told, format!("users.ann.exec: no-such does not exist{expected}"));
+        let reported = credentials.begin().await.err().unwrap().to_string();
+        assert_eq!(reported, format!("users.ann.exec: no-such does not exist{expected}"));
     }
 }
 

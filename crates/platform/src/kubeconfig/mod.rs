@@ -305,8 +305,8 @@ async fn choose(mut all: Kubeconfig, wanted: Option<&str>, plugins: Plugins) -> 
     }
     config.proxy_url = own_proxy;
     let has_own = config.proxy_url.is_some();
-    if let Some(told) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()).filter(|_| !has_own) {
-        told.proxy_url = None; // ours of `checks::cluster`
+    if let Some(cluster) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()).filter(|_| !has_own) {
+        cluster.proxy_url = None; // ours of `checks::cluster`
     }
     let target = ClusterAddress { context: Some(name), server };
     let credentials = take_credentials(&mut config.auth_info, &user_field);

@@ -21,16 +21,16 @@ async fn read(text: impl AsRef<[u8]>, context: Option<&str>, plugins: Plugins) -
     std::fs::write(&file, text).unwrap();
     let access = Access { kubeconfig: Some(file.clone()), context: context.map(str::to_owned) };
     let begins = format!("the kubeconfig {} cannot be used: ", file.display());
-    let told = |error: KubeconfigError| error.to_string().strip_prefix(&begins).unwrap().to_owned();
-    let found = find(&access, plugins).await.map_err(told)?;
-    found.connect(Contacts::default()).await.map_err(told)?;
+    let reported = |error: KubeconfigError| error.to_string().strip_prefix(&begins).unwrap().to_owned();
+    let found = find(&access, plugins).await.map_err(reported)?;
+    found.connect(Contacts::default()).await.map_err(reported)?;
     Ok(found)
 }
 
 async fn refused(cluster: &str, user: &str) -> String {
-    let told = read(mk(cluster, user), None, Plugins::Refuse).await.err().unwrap();
-    assert!(!told.contains(SECRET), "{told}");
-    told
+    let reported = read(mk(cluster, user), None, Plugins::Refuse).await.err().unwrap();
+    assert!(!reported.contains(SECRET), "{reported}");
+    reported
 }
 
 #[tokio::test]
@@ -74,11 +74,11 @@ async fn a_field_that_cannot_be_used_is_named() {
         (GOOD, "token: a, exec: {command: s3cr3t}", "users.ann.exec: a program"),
         (GOOD, "auth-provider: {name: oidc}", "users.ann.auth-provider: authentication providers are not supported"),
     ] {
-        let told = refused(cluster, user).await;
-        assert!(told.starts_with(expected), "{cluster} {user}: {told}");
+        let reported = refused(cluster, user).await;
+        assert!(reported.starts_with(expected), "{cluster} {user}: {reported}");
     }
-    let told = read(mk(GOOD, "exec: {command: ''}"), None, Plugins::Run).await.err().unwrap();
-    assert_eq!(told, "users.ann.exec.command: it is missing");
+    let reported = read(mk(GOOD, "exec: {command: ''}"), None, Plugins::Run).await.err().unwrap();
+    assert_eq!(reported, "users.ann.exec.command: it is missing");
 }
 
 #[tokio::test]
@@ -101,16 +101,16 @@ async fn a_client_key_that_cannot_be_used_is_named() {
     ] {
         let user =
             format!("client-certificate-data: {}, client-key-data: {}", BASE64.encode(certificate), BASE64.encode(key));
-        let told = refused(GOOD, &user).await;
-        assert!(told.starts_with(&expected), "{told}, not {expected}");
+        let reported = refused(GOOD, &user).await;
+        assert!(reported.starts_with(&expected), "{reported}, not {expected}");
     }
     for (user, expected) in [
         ("client-certificate-data: '!', client-key-data: '!'", at("key", "it is not Base64")),
         ("client-certificate: config, client-key: config", "users.ann.client-key: it has no private key".to_owned()),
         ("client-certificate: config, client-key: nowhere", "users.ann.client-key: ".to_owned()),
     ] {
-        let told = refused(GOOD, user).await;
-        assert!(told.starts_with(&expected), "{told}, not {expected}");
+        let reported = refused(GOOD, user).await;
+        assert!(reported.starts_with(&expected), "{reported}, not {expected}");
     }
 }
 
@@ -120,19 +120,19 @@ async fn a_context_is_chosen_by_name_and_what_it_lacks_is_named() {
     let text = mk(GOOD, "")
         + "---\ncontexts: [{name: three, context: {cluster: hub, user: bob}}, {name: four, context: {cluster: hub}},\n\
            {name: five}]\n";
-    let told = async |context| match read(&text, context, Plugins::Refuse).await {
+    let reported = async |context| match read(&text, context, Plugins::Refuse).await {
         Ok(found) => found.target.to_string(),
-        Err(told) => told,
+        Err(reported) => reported,
     };
-    assert_eq!(told(None).await, "context one (https://127.0.0.1:6443)");
-    assert_eq!(told(Some("four")).await, "context four (https://127.0.0.1:6443)", "nobody is a user too");
-    assert_eq!(told(Some("two")).await, "clusters.other: context two names it, and it is missing");
-    assert_eq!(told(Some("three")).await, "users.bob: context three names it, and it is missing");
-    assert_eq!(told(Some("none")).await, "contexts.none: there are only: one, two, three, four, five");
-    assert_eq!(told(Some("five")).await, "contexts.five: it is empty");
+    assert_eq!(reported(None).await, "context one (https://127.0.0.1:6443)");
+    assert_eq!(reported(Some("four")).await, "context four (https://127.0.0.1:6443)", "nobody is a user too");
+    assert_eq!(reported(Some("two")).await, "clusters.other: context two names it, and it is missing");
+    assert_eq!(reported(Some("three")).await, "users.bob: context three names it, and it is missing");
+    assert_eq!(reported(Some("none")).await, "contexts.none: there are only: one, two, three, four, five");
+    assert_eq!(reported(Some("five")).await, "contexts.five: it is empty");
     let unset = text.replace("current-context: one", "current-context: ''");
-    let told = read(unset, None, Plugins::Refuse).await.err().unwrap();
-    assert_eq!(told, "current-context: it is not set; name a context by --context");
+    let reported = read(unset, None, Plugins::Refuse).await.err().unwrap();
+    assert_eq!(reported, "current-context: it is not set; name a context by --context");
 }
 
 #[tokio::test]
@@ -168,8 +168,8 @@ async fn a_plugin_that_fails_is_named_without_what_it_printed() {
             "users.ann.exec: sh printed a token with a character that no header may have",
         ),
     ] {
-        let told = run(&user).await.err().unwrap();
-        assert_eq!(told, expected, "{user}");
+        let reported = run(&user).await.err().unwrap();
+        assert_eq!(reported, expected, "{user}");
     }
 }
 

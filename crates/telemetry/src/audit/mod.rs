@@ -125,7 +125,7 @@ pub struct Caller<'c> {
     /// The serial number of the certificate.
     pub serial: Option<Serial>,
     /// What a certificate that is no identity says of itself.
-    pub claims: String,
+    pub unverified: String,
 }
 
 impl Caller<'_> {
@@ -134,8 +134,8 @@ impl Caller<'_> {
     }
 
     /// A client known only by its address, and what its certificate says of itself.
-    pub fn stranger(remote: SocketAddr, claims: String) -> Self {
-        Self { remote, identity: None, signer: "", issuer: "", serial: None, claims }
+    pub fn stranger(remote: SocketAddr, unverified: String) -> Self {
+        Self { remote, identity: None, signer: "", issuer: "", serial: None, unverified }
     }
 }
 
@@ -233,7 +233,7 @@ impl Audit {
             let time = self.now();
             let remote = caller.remote.to_string();
             let detail = bounded(&detail.to_string());
-            let unverified = bounded(&caller.claims);
+            let unverified = bounded(&caller.unverified);
             info!(
                 target: AUDIT_TARGET,
                 time, event, remote, cluster, addon, agent, signer, issuer, serial, cause, detail, unverified

@@ -23,7 +23,7 @@ use super::etcd::Etcd;
 use super::server::{Server, WITHOUT_FSYNC};
 use crate::deploy::{apply, installed};
 use crate::objects::create;
-use crate::wait::{PATIENCE, wait_until};
+use crate::wait::{TIMEOUT, wait_until};
 use crate::{AddOnApi, client, crds};
 
 /// What the API server changes by itself.
@@ -72,7 +72,7 @@ impl Shared {
     /// A server on which there is nothing of another test.
     pub(super) async fn take(api: AddOnApi) -> Self {
         while let Some(server) = Self::idle(api) {
-            if server.server.is_running() && timeout(PATIENCE, server.is_cleaned()).await.unwrap_or(false) {
+            if server.server.is_running() && timeout(TIMEOUT, server.is_cleaned()).await.unwrap_or(false) {
                 return server;
             }
         }

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use crate::hub::crash::kit::{Child, CrashWorld};
 use crate::hub::{mk_csr, submit};
-use test_kit::hub::{PATIENCE, apply_route, certificate, change_signer};
+use test_kit::hub::{TIMEOUT, apply_route, certificate, change_signer};
 use test_kit::objects::create_namespace;
 use test_kit::soak::soak;
 use test_kit::wait::wait_or_explain;
@@ -147,7 +147,7 @@ fn memory(child: &Child, field: &str) -> u64 {
 /// Waits until a hub that has to do no more has its memory for a second.
 async fn settled(child: &Child) -> u64 {
     let (mut last, mut since) = (0, Instant::now());
-    wait_until(2 * PATIENCE, "the memory of the hub to settle", async || {
+    wait_until(2 * TIMEOUT, "the memory of the hub to settle", async || {
         let now = memory(child, "RssAnon");
         if now.abs_diff(last) > 1 {
             (last, since) = (now, Instant::now());
@@ -166,7 +166,7 @@ async fn is_served(world: &CrashWorld, child: &Child) {
     let name = submit(&world.hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     let requests: Api<CertificateSigningRequest> = Api::all(world.admin.clone());
     let is_issued = async || certificate(&requests.get(&name).await.unwrap()).map(drop);
-    wait_or_explain(3 * PATIENCE, "a request to be answered", is_issued, || child.process.tail()).await;
+    wait_or_explain(3 * TIMEOUT, "a request to be answered", is_issued, || child.process.tail()).await;
     requests.delete(&name, &DeleteParams::default()).await.unwrap();
 }
 
@@ -205,7 +205,7 @@ async fn flood(world: &CrashWorld, kind: &Kind, count: usize) {
                 Err(kube::Error::Api(status)) => panic!("{status}"),
                 Err(_) => None,
             };
-            wait_until(3 * PATIENCE, "an object to be made", made)
+            wait_until(3 * TIMEOUT, "an object to be made", made)
         })
         .await;
 }
@@ -214,7 +214,7 @@ async fn clear(world: &CrashWorld, kind: &Kind, count: usize) {
     let api = kind.api(&world.admin);
     for at in 0..count {
         let name = format!("flood-{at}");
-        wait_until(3 * PATIENCE, "an object to be deleted", async || {
+        wait_until(3 * TIMEOUT, "an object to be deleted", async || {
             match api.delete(&name, &DeleteParams::default()).await {
                 Ok(_) => Some(()),
                 Err(kube::Error::Api(status)) => status.is_not_found().then_some(()),
@@ -320,13 +320,13 @@ async fn tenants_without_consent_fill_no_memory() {
 /// Waits until all AddOnRoutes of a namespace say that they are accepted, or why not.
 async fn wait_accepted(world: &CrashWorld, child: &Child, namespace: &str, reason: &str) {
     let routes: Api<AddOnRoute> = Api::namespaced(world.admin.clone(), namespace);
-    let said = |route: &AddOnRoute| {
+    let message = |route: &AddOnRoute| {
         let conditions = route.status.iter().flat_map(|status| &status.conditions);
         conditions.filter(|it| it.type_ == "Accepted").any(|it| it.reason == reason)
     };
-    let is_said = async || {
+    let is_reported = async || {
         let routes = routes.list(&ListParams::default()).await.ok()?; // large: a loaded machine may break it off
-        routes.items.iter().all(said).then_some(())
+        routes.items.iter().all(message).then_some(())
     };
-    wait_or_explain(3 * PATIENCE, "the conditions of AddOnRoutes", is_said, || child.process.tail()).await;
+    wait_or_explain(3 * TIMEOUT, "the conditions of AddOnRoutes", is_reported, || child.process.tail()).await;
 }

@@ -8,7 +8,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use crate::hub::{mk_csr, mk_ready, submit};
-use test_kit::hub::{PATIENCE, RunningHub, apply_route, certificate, change_signer, wait_csr, wait_ready};
+use test_kit::hub::{RunningHub, TIMEOUT, apply_route, certificate, change_signer, wait_csr, wait_ready};
 use test_kit::objects::create_namespace;
 use test_kit::quick::pass;
 use test_kit::wait_until;
@@ -52,8 +52,8 @@ async fn the_oldest_routes_of_a_namespace_stay_in_effect() {
         apply_route(&admin, NAMESPACE, &name(at), route(at)).await;
     }
     let oldest: Vec<String> = (0..MOST_ROUTES).map(name).collect();
-    wait_until(PATIENCE, "the oldest routes", async || (in_effect(&running) == oldest).then_some(())).await;
-    let note = wait_until(PATIENCE, "an event", async || events_about(&admin, NAMESPACE).await.pop()).await;
+    wait_until(TIMEOUT, "the oldest routes", async || (in_effect(&running) == oldest).then_some(())).await;
+    let note = wait_until(TIMEOUT, "an event", async || events_about(&admin, NAMESPACE).await.pop()).await;
     let sentence = "The AddOnRoute r064 and younger ones take no effect: there are 64 older ones, which is the most.";
     assert_eq!(note, sentence);
     let routes: Api<AddOnRoute> = Api::namespaced(admin.clone(), NAMESPACE);
@@ -64,7 +64,7 @@ async fn the_oldest_routes_of_a_namespace_stay_in_effect() {
         pass(std::time::Duration::from_secs(5)).await; // the hub lists all of them only now and then
         (in_effect(&running) == next).then_some(())
     };
-    wait_until(2 * PATIENCE, "the next one to take effect", has_next).await;
+    wait_until(2 * TIMEOUT, "the next one to take effect", has_next).await;
 }
 
 #[tokio::test]
@@ -82,19 +82,19 @@ async fn the_oldest_signers_stay_in_effect() {
         api.create(&PostParams::default(), &object.unwrap()).await.unwrap();
     }
     let last = format!("s{MOST_SIGNERS}");
-    let note = wait_until(2 * PATIENCE, "an event", async || events_about(&admin, &last).await.pop()).await;
+    let note = wait_until(2 * TIMEOUT, "an event", async || events_about(&admin, &last).await.pop()).await;
     assert_eq!(note, "It takes no effect: there are 512 older AddOnSigners, which is the most.");
     let csr = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     wait_csr(&admin, &csr, "issued", certificate).await;
     api.delete("s001", &DeleteParams::default()).await.unwrap();
-    is_told_again(&admin, &last).await;
+    is_reported_again(&admin, &last).await;
     wait_ready(&admin, "telemetry", "True").await;
 }
 
 /// Waits until the hub says something of an AddOnSigner that took no effect before.
-async fn is_told_again(admin: &Client, name: &str) {
+async fn is_reported_again(admin: &Client, name: &str) {
     let api: Api<AddOnSigner> = Api::all(admin.clone());
-    wait_until(2 * PATIENCE, "the next one to be read", async || api.get(name).await.unwrap().status.map(drop)).await;
+    wait_until(2 * TIMEOUT, "the next one to be read", async || api.get(name).await.unwrap().status.map(drop)).await;
 }
 
 /// Objects of 1.5 MiB exist, and nobody can write anything more into them.
@@ -142,7 +142,7 @@ async fn a_status_that_cannot_be_written_is_an_event() {
         ("large", "The status cannot be written, so it may be out of date: "),
         (NAMESPACE, "The status of the AddOnRoute large cannot be written: "),
     ] {
-        wait_until(PATIENCE, &format!("an event about {about}"), async || {
+        wait_until(TIMEOUT, &format!("an event about {about}"), async || {
             events_about(&admin, about).await.into_iter().find(|note| note.starts_with(begins))
         })
         .await;

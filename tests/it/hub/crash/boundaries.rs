@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::books::{CertificateRow, assert_whole, compare, rows};
 use super::kit::{CrashWorld, closes_all};
 use test_kit::cut::{Cut, Moment};
-use test_kit::hub::{PATIENCE, certificate, wait_csr, wait_ready};
+use test_kit::hub::{TIMEOUT, certificate, wait_csr, wait_ready};
 use test_kit::postgres::{Postgres, PostgresOptions, programs};
 
 /// Where a hub is killed.
@@ -76,11 +76,11 @@ pub(super) async fn bring_to(boundary: &CutBoundary, world: &CrashWorld, ledger:
     let request = format!("\"request\":\"{}\"", boundary.name);
     ledger.proxy.close_at_commit_of(&request, boundary.cuts[0]);
     let uid = world.submit("spoke1", boundary.name).await;
-    timeout(PATIENCE, ledger.proxy.closed()).await.expect("the intent comes");
+    timeout(TIMEOUT, ledger.proxy.closed()).await.expect("the intent comes");
     for moment in &boundary.cuts[1..] {
         let serial = row_of(&ledger.direct, &uid).await.unwrap().serial;
         ledger.proxy.close_at_commit_of(&serial, *moment);
-        timeout(PATIENCE, ledger.proxy.closed()).await.expect("the next step comes");
+        timeout(TIMEOUT, ledger.proxy.closed()).await.expect("the next step comes");
     }
     uid
 }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::books::{CertificateRow, der, rows};
 use super::kit::{Child, CrashWorld};
 use super::load::Load;
-use test_kit::hub::{PATIENCE, certificate};
+use test_kit::hub::{TIMEOUT, certificate};
 use test_kit::store::TestStore;
 use test_kit::wait_until;
 
@@ -102,16 +102,16 @@ impl File {
 
     /// Looks without pauses, because a row is in a state only for milliseconds.
     async fn wait(&mut self, state: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while self.in_state(state).await.is_empty() {
-            assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain for a row that is {state}");
+            assert!(Instant::now() < deadline, "waited {TIMEOUT:?} in vain for a row that is {state}");
         }
     }
 
     /// Locks the file while there is a CSR that has no row yet.
     async fn lock_before_a_row(&mut self, world: &CrashWorld) {
         // The load makes no more CSRs while those that earlier kills interrupted are unanswered.
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             self.lock().await;
             let all = sqlx::query_scalar("SELECT uid FROM certificates").fetch_all(&mut self.connection).await;
@@ -120,7 +120,7 @@ impl File {
                 return;
             }
             self.unlock().await;
-            assert!(Instant::now() < deadline, "waited {PATIENCE:?} in vain for a CSR without a row");
+            assert!(Instant::now() < deadline, "waited {TIMEOUT:?} in vain for a CSR without a row");
             sleep(Duration::from_millis(10)).await;
         }
     }
@@ -162,7 +162,7 @@ async fn kill_at(boundary: FileBoundary, child: Child, file: &mut File, world: &
         }
         FileBoundary::Published => {
             let uids = file.lock_in("signed").await;
-            wait_until(PATIENCE, "one of them to be published", async || {
+            wait_until(TIMEOUT, "one of them to be published", async || {
                 let there = world.ours().await;
                 there.iter().any(|csr| uids.contains(&csr.uid().unwrap()) && certificate(csr).is_some()).then_some(())
             })
@@ -211,7 +211,7 @@ impl Caught {
         BOUNDARIES.into_iter().filter(|boundary| hits(boundary) < HITS).min_by_key(hits)
     }
 
-    async fn look(&mut self, boundary: FileBoundary, world: &CrashWorld, url: &str) {
+    async fn inspect(&mut self, boundary: FileBoundary, world: &CrashWorld, url: &str) {
         // Read the CSRs first: no hub writes rows now, and newer CSRs have none.
         let requests = world.ours().await;
         let rows: HashMap<_, _> = live(rows(url).await);
@@ -262,13 +262,13 @@ async fn kill_at_each_sqlite_boundary_leaves_one_recorded_certificate() {
     while let Some(boundary) = caught.missing() {
         assert!(kills < KILLS, "{kills} kills, and too few where they should be: {:?}", caught.hits);
         let child = world.start_hub(&url);
-        wait_until(PATIENCE, "the hub to open its ledger", async || child.said("Opened the ledger").then_some(()))
+        wait_until(TIMEOUT, "the hub to open its ledger", async || child.has_logged("Opened the ledger").then_some(()))
             .await;
         let mut file = File::open(&url, caught.old()).await;
         kill_at(boundary, child, &mut file, &world).await;
         file.connection.close().await.unwrap();
         kills += 1;
-        caught.look(boundary, &world, &url).await;
+        caught.inspect(boundary, &world, &url).await;
         load.assert_running();
         world.delete_lease().await;
     }

@@ -8,7 +8,7 @@ use super::kit::{CrashWorld, closes_all};
 use super::load::Load;
 use test_kit::cut::{Cut, Moment};
 use test_kit::frozen::Frozen;
-use test_kit::hub::{PATIENCE, wait_ready};
+use test_kit::hub::{TIMEOUT, wait_ready};
 use test_kit::postgres::{Postgres, PostgresOptions, programs};
 use test_kit::wait_until;
 
@@ -16,7 +16,7 @@ const CLUSTERS: [&str; 2] = ["spoke1", "spoke2"];
 
 async fn issues(load: &Load, more: usize) {
     let before = load.issued();
-    wait_until(PATIENCE, "certificates", async || (load.issued() >= before + more).then_some(())).await;
+    wait_until(TIMEOUT, "certificates", async || (load.issued() >= before + more).then_some(())).await;
 }
 
 #[tokio::test]
@@ -36,17 +36,17 @@ async fn frozen_leader_writes_nothing_after_another_takes_over() {
 
     // The leader's transaction stays open on the server, and with it the lock of the fence.
     proxy.close_at_commit_of("\"kind\":\"signed\"", Moment::Parted);
-    timeout(PATIENCE, proxy.closed()).await.unwrap();
+    timeout(TIMEOUT, proxy.closed()).await.unwrap();
     let frozen = Frozen::with_children(first.process.id());
     proxy.open();
     let mut second = world.last_hub(&url).await;
     let epoch = u64::from(second.leads().await);
     issues(&load, 20).await;
     drop(frozen);
-    let status = wait_until(PATIENCE, "the first hub to end", async || first.process.exited()).await;
+    let status = wait_until(TIMEOUT, "the first hub to end", async || first.process.exited()).await;
     assert_eq!(status.code(), Some(1));
     let sentences = ["holds the Lease addon-signer now; this hub exits", "the ledger belongs to"];
-    assert!(sentences.iter().any(|sentence| first.said(sentence)), "{}", first.process.tail());
+    assert!(sentences.iter().any(|sentence| first.has_logged(sentence)), "{}", first.process.tail());
     issues(&load, 5).await;
 
     load.settle().await;

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::hub::mk_csr;
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, create_signer, deploy, telemetry};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, create_signer, deploy, telemetry};
 use test_kit::lease::{change, leases};
 use test_kit::process::Process;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
@@ -108,7 +108,7 @@ pub(in crate::hub) struct Child {
     pub(in crate::hub) process: Process,
     log: PathBuf,
     /// Where its part of the log begins.
-    said: u64,
+    has_logged: u64,
 }
 
 impl Child {
@@ -124,15 +124,15 @@ impl Child {
         ];
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let log = dir.join("addon-signer.log");
-        let said = fs::metadata(&log).map_or(0, |log| log.len());
+        let has_logged = fs::metadata(&log).map_or(0, |log| log.len());
         let process = Process::start(Path::new(env!("CARGO_BIN_EXE_addon-signer")), &all, dir);
-        Self { process, log, said }
+        Self { process, log, has_logged }
     }
 
     /// Whether its log contains these words.
-    pub(in crate::hub) fn said(&self, words: &str) -> bool {
+    pub(in crate::hub) fn has_logged(&self, words: &str) -> bool {
         let log = fs::read(&self.log).unwrap();
-        let from = usize::try_from(self.said).unwrap();
+        let from = usize::try_from(self.has_logged).unwrap();
         String::from_utf8_lossy(&log[from..]).contains(words)
     }
 
@@ -145,7 +145,7 @@ impl Child {
 /// Waits until no row is open.
 pub(super) async fn closes_all(running: &RunningHub) {
     let later = running.clock.now().plus(Duration::from_secs(3_600));
-    wait_until(4 * PATIENCE, "every row to come to an end", async || {
+    wait_until(4 * TIMEOUT, "every row to come to an end", async || {
         running.ledger.open_rows(0, later).await.ok().filter(Vec::is_empty)
     })
     .await;

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use super::books::{CertificateRow, Tally, assert_whole, compare, rows};
 use super::kit::{CrashWorld, closes_all};
 use crate::hub::mk_csr;
-use test_kit::hub::{PATIENCE, certificate};
+use test_kit::hub::{TIMEOUT, certificate};
 use test_kit::wait::wait_or_explain;
 
 /// How many CSRs wait for their certificate at any time.
@@ -109,7 +109,7 @@ impl Load {
         self.driving.shutdown().await;
         let issued = async || (self.seen.lock().waiting() == 0).then_some(());
         let explain = || self.seen.lock().tell_waiting();
-        wait_or_explain(2 * PATIENCE, "every CSR to have its certificate", issued, explain).await;
+        wait_or_explain(2 * TIMEOUT, "every CSR to have its certificate", issued, explain).await;
     }
 
     /// Returns all certificates that were ever seen, including those that are there now.

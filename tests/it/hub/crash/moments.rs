@@ -39,7 +39,8 @@ fn random() -> u64 {
 async fn live(child: &Child, load: &Load, round: usize) {
     let before = load.issued();
     let deadline = Instant::now() + IDLE;
-    let active = || if round.is_multiple_of(2) { child.said("Opened the ledger") } else { load.issued() > before };
+    let active =
+        || if round.is_multiple_of(2) { child.has_logged("Opened the ledger") } else { load.issued() > before };
     while !active() && Instant::now() < deadline {
         sleep(Duration::from_millis(5)).await;
     }

@@ -10,7 +10,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 use super::books::{assert_whole, rows};
 use super::boundaries::{BOUNDARIES, CutBoundary, Ledger, bring_to, mk_ledger, row_of};
 use super::kit::CrashWorld;
-use test_kit::hub::{PATIENCE, certificate, condition, wait_csr, wait_ready};
+use test_kit::hub::{TIMEOUT, certificate, condition, wait_csr, wait_ready};
 use test_kit::objects::managed_cluster_addons;
 use test_kit::wait_until;
 
@@ -79,7 +79,7 @@ async fn certificate_signed_before_revocation_is_not_published() {
     let refused = wait_csr(&world.admin, signed.name, "refused", |csr| condition(csr, "Denied")).await;
     assert_eq!(refused.0, "CertificateOutdated");
     assert!(certificate(&world.requests().get(signed.name).await.unwrap()).is_none());
-    wait_until(PATIENCE, "the row to come to its end", async || {
+    wait_until(TIMEOUT, "the row to come to its end", async || {
         row_of(&ledger.direct, &uid).await.filter(|row| row.state == "unpublished")
     })
     .await;

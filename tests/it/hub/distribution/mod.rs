@@ -20,7 +20,7 @@ use super::mk_served;
 use crate::hub::{mk_csr, submit};
 use test_kit::deploy::{apply, part};
 use test_kit::hub::{
-    PATIENCE, RunningHub, RunningHubOptions, certificate, change_signer, fresh_ledger, telemetry, wait_csr,
+    RunningHub, RunningHubOptions, TIMEOUT, certificate, change_signer, fresh_ledger, telemetry, wait_csr,
 };
 use test_kit::objects::{managed_cluster_addons, manifest_works, serve_manifest_works};
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
@@ -44,7 +44,7 @@ pub(super) async fn mk_world(hub: &TestHub, signer: Value) -> Client {
 
 /// The only manifest of a cluster's work, once it satisfies this.
 pub(super) async fn wait_manifest(admin: &Client, cluster: &str, what: &str, is_it: impl Fn(&Value) -> bool) -> Value {
-    wait_until(PATIENCE, what, async || {
+    wait_until(TIMEOUT, what, async || {
         let work = manifest_works(admin, cluster).get_opt(NAME).await.unwrap()?;
         let manifests = work.data["spec"]["workload"]["manifests"].as_array()?.clone();
         manifests.into_iter().next().filter(&is_it)
@@ -55,7 +55,7 @@ pub(super) async fn wait_manifest(admin: &Client, cluster: &str, what: &str, is_
 /// The bundle that the hub has published.
 pub(super) async fn published(admin: &Client) -> String {
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
-    wait_until(PATIENCE, "the published bundle", async || {
+    wait_until(TIMEOUT, "the published bundle", async || {
         maps.get_opt("addon-signer-trust").await.unwrap()?.data?.remove("ca.crt")
     })
     .await
@@ -77,7 +77,7 @@ pub(super) async fn rotation(admin: &Client) -> String {
 /// Says as the work agent of a cluster that its work is applied.
 pub(crate) async fn say_applied(admin: &Client, cluster: &str) {
     let api = manifest_works(admin, cluster);
-    let made = wait_until(PATIENCE, "the work", async || api.get_opt(NAME).await.unwrap()).await;
+    let made = wait_until(TIMEOUT, "the work", async || api.get_opt(NAME).await.unwrap()).await;
     let generation = made.metadata.generation;
     let condition = json!({
         "type": "Applied", "status": "True", "reason": "AppliedManifestWorkComplete", "message": "",
@@ -89,7 +89,7 @@ pub(crate) async fn say_applied(admin: &Client, cluster: &str) {
 
 pub(super) async fn wait_condition(admin: &Client, what: &str, is_it: impl Fn(Option<&Condition>) -> bool) {
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    wait_until(PATIENCE, what, async || {
+    wait_until(TIMEOUT, what, async || {
         let conditions = signers.get("telemetry").await.unwrap().status?.conditions;
         is_it(conditions.iter().find(|condition| condition.type_ == "TrustDistributed")).then_some(())
     })
@@ -120,12 +120,12 @@ async fn every_cluster_keeps_its_bundle_until_the_addon_goes() {
 
     let waits = "1 of 2 addons on clusters have the present bundle. Not yet: spoke2/telemetry.";
     say_applied(&admin, "spoke1").await;
-    wait_condition(&admin, "one cluster to be there", |told| {
-        told.is_some_and(|told| told.reason == "Distributing" && told.message.contains(waits))
+    wait_condition(&admin, "one cluster to be there", |it| {
+        it.is_some_and(|it| it.reason == "Distributing" && it.message.contains(waits))
     })
     .await;
     say_applied(&admin, "spoke2").await;
-    wait_condition(&admin, "all clusters to be there", |told| told.is_some_and(|told| told.status == "True")).await;
+    wait_condition(&admin, "all clusters to be there", |it| it.is_some_and(|it| it.status == "True")).await;
     assert!(running.metrics.render().unwrap().contains("addon_signer_trust_missing{signer=\"telemetry\"} 0\n"));
 
     let edit = json!({ "spec": { "workload": { "manifests": [] } } });
@@ -133,7 +133,7 @@ async fn every_cluster_keeps_its_bundle_until_the_addon_goes() {
     wait_manifest(&admin, "spoke1", "an edit to be undone", |manifest| *manifest == expected).await;
     let otherwise = json!({ "spec": { "deleteOption": { "propagationPolicy": "Orphan" } } });
     api.patch(NAME, &PatchParams::default(), &Patch::Merge(&otherwise)).await.unwrap();
-    wait_until(PATIENCE, "what the hub does not write to go", async || {
+    wait_until(TIMEOUT, "what the hub does not write to go", async || {
         api.get(NAME).await.unwrap().data["spec"].get("deleteOption").is_none().then_some(())
     })
     .await;
@@ -141,7 +141,7 @@ async fn every_cluster_keeps_its_bundle_until_the_addon_goes() {
     wait_manifest(&admin, "spoke1", "a deleted work to come back", |manifest| *manifest == expected).await;
 
     managed_cluster_addons(&admin, "spoke1").await.delete("telemetry", &DeleteParams::default()).await.unwrap();
-    wait_until(PATIENCE, "the work to go with its addon", async || {
+    wait_until(TIMEOUT, "the work to go with its addon", async || {
         api.get_opt(NAME).await.unwrap().is_none().then_some(())
     })
     .await;
@@ -177,13 +177,13 @@ async fn new_authority_awaits_all_clusters_and_restart_writes_nothing() {
     rotate_everywhere(&admin).await;
     let before = manifest_works(&admin, "spoke2").get(NAME).await.unwrap().metadata.uid;
     manifest_works(&admin, "spoke2").delete(NAME, &DeleteParams::default()).await.unwrap();
-    wait_until(PATIENCE, "the work to come back", async || {
+    wait_until(TIMEOUT, "the work to come back", async || {
         manifest_works(&admin, "spoke2").get_opt(NAME).await.unwrap().filter(|made| made.metadata.uid != before)
     })
     .await;
     let report = async || rotation(&admin).await;
     let both = json!({ "ready": 0, "total": 2, "stragglers": ["spoke1/telemetry", "spoke2/telemetry"] });
-    wait_until(PATIENCE, "the report to name the clusters", async || {
+    wait_until(TIMEOUT, "the report to name the clusters", async || {
         let rotation = serde_json::from_str::<Value>(&report().await).unwrap()["rotation"].take();
         let named = both.as_object().unwrap().iter().all(|(field, value)| rotation[field] == *value);
         (named && rotation["waitingFor"].as_str()?.contains("0 of 2 addons have it, and not yet: spoke1/"))
@@ -205,15 +205,15 @@ async fn new_authority_awaits_all_clusters_and_restart_writes_nothing() {
     signers.patch_status("telemetry", &PatchParams::default(), &forget).await.unwrap();
     let running = RunningHub::start_with(&hub, options()).await;
     // It has looked at all when it reports, and has written what it would write when it reports a later change.
-    wait_condition(&admin, "the report", |told| told.is_some_and(|told| told.message.contains("0 of 2"))).await;
+    wait_condition(&admin, "the report", |it| it.is_some_and(|it| it.message.contains("0 of 2"))).await;
     assert_eq!(versions().await, known);
     say_applied(&admin, "spoke1").await;
-    wait_condition(&admin, "a later report", |told| told.is_some_and(|told| told.message.contains("1 of 2"))).await;
+    wait_condition(&admin, "a later report", |it| it.is_some_and(|it| it.message.contains("1 of 2"))).await;
     let now = versions().await;
     assert_eq!(now[1], known[1]);
     assert!(report().await.contains("\"Next\""), "one cluster is missing");
     say_applied(&admin, "spoke2").await;
-    wait_until(2 * PATIENCE, "pods to be waited for", async || {
+    wait_until(2 * TIMEOUT, "pods to be waited for", async || {
         report()
             .await
             .contains("pods and agents to use the new anchor: spoke1/telemetry, spoke2/telemetry")
@@ -221,10 +221,8 @@ async fn new_authority_awaits_all_clusters_and_restart_writes_nothing() {
     })
     .await;
     running.clock.advance(APPLIED_FOR);
-    wait_until(2 * PATIENCE, "the new authority to sign", async || {
-        (!report().await.contains("\"Next\"")).then_some(())
-    })
-    .await;
+    wait_until(2 * TIMEOUT, "the new authority to sign", async || (!report().await.contains("\"Next\"")).then_some(()))
+        .await;
     running.stop().await;
 }
 
@@ -238,15 +236,15 @@ async fn unwanted_distribution_leaves_no_work_and_no_condition() {
     published(&admin).await;
     change_signer(&admin, json!({ "spec": { "trust": { "manifestWork": "Auto" } } })).await;
     wait_manifest(&admin, "spoke1", "the work", |_| true).await;
-    wait_condition(&admin, "the condition", |told| told.is_some()).await;
+    wait_condition(&admin, "the condition", |it| it.is_some()).await;
     change_signer(&admin, json!({ "spec": { "trust": { "manifestWork": "Never" } } })).await;
-    wait_until(PATIENCE, "all works to go", async || {
+    wait_until(TIMEOUT, "all works to go", async || {
         let mut left = manifest_works(&admin, "spoke1").list(&ListParams::default()).await.unwrap().items.len();
         left += manifest_works(&admin, "spoke2").list(&ListParams::default()).await.unwrap().items.len();
         (left == 0).then_some(())
     })
     .await;
-    wait_condition(&admin, "no condition", |told| told.is_none()).await;
+    wait_condition(&admin, "no condition", |it| it.is_none()).await;
     running.stop().await;
 }
 
@@ -257,10 +255,10 @@ async fn hub_starting_without_the_right_still_waits_for_clusters() {
     let admin = mk_world(&hub, telemetry()).await;
     let running = RunningHub::start(&hub).await;
     published(&admin).await;
-    wait_condition(&admin, "the condition", |told| told.is_some()).await;
+    wait_condition(&admin, "the condition", |it| it.is_some()).await;
     rotate(&admin).await;
     let waits = async |what: &str| {
-        wait_until(PATIENCE, what, async || rotation(&admin).await.contains(what).then_some(())).await;
+        wait_until(TIMEOUT, what, async || rotation(&admin).await.contains(what).then_some(())).await;
     };
     waits("0 of 2 addons have it, and not yet: spoke1/telemetry, spoke2/telemetry").await;
     running.stop().await;
@@ -273,6 +271,6 @@ async fn hub_starting_without_the_right_still_waits_for_clusters() {
     }
     let running = RunningHub::start(&hub).await;
     waits("the ManifestWorks to be read").await;
-    wait_condition(&admin, "the condition to stay", |told| told.is_some()).await;
+    wait_condition(&admin, "the condition to stay", |it| it.is_some()).await;
     running.stop().await;
 }

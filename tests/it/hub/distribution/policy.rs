@@ -9,7 +9,7 @@ use super::spoilt::{BAD, mk_good};
 use super::{NAME, mk_world, published, rotate, rotation, wait_condition, wait_manifest};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::deploy::{api, apply, of_kind, part};
-use test_kit::hub::{PATIENCE, RunningHub, telemetry};
+use test_kit::hub::{RunningHub, TIMEOUT, telemetry};
 use test_kit::log::capture;
 use test_kit::objects::{manifest_works, policy_bindings};
 use test_kit::{TestHub, accept_cluster, wait_until};
@@ -37,31 +37,31 @@ async fn the_hubs_account_can_write_nothing_but_the_trust_bundle() {
     };
     let refused = |error: kube::Error| error.to_string().contains("addon-signer-manifest-works");
     let mut tries = 0..;
-    wait_until(PATIENCE, "the policy to be in effect", async || {
+    wait_until(TIMEOUT, "the policy to be in effect", async || {
         let mut other = mk_good();
         other["metadata"]["name"] = format!("other-{}", tries.next().unwrap()).into();
         create(&all[0], &other).await.err().filter(|error| error.to_string().contains("addon-signer-manifest-works"))
     })
     .await;
-    for ((what, change, said), ours) in BAD.into_iter().zip(all.iter().cycle()) {
+    for ((what, change, output), ours) in BAD.into_iter().zip(all.iter().cycle()) {
         let mut work = mk_good();
         change(&mut work);
         let error = create(ours, &work).await.expect_err(what).to_string();
         assert!(error.contains(POLICY), "{what}: {error}");
-        assert!(error.contains(said), "{what}: {error}");
+        assert!(error.contains(output), "{what}: {error}");
     }
     for ours in &all {
         create(ours, &mk_good()).await.unwrap();
     }
     // A merge patch removes no label, and the first four are about the name and the label.
-    for ((what, change, said), ours) in BAD.into_iter().zip(all.iter().cycle()).skip(4) {
+    for ((what, change, output), ours) in BAD.into_iter().zip(all.iter().cycle()).skip(4) {
         let mut work = mk_good();
         change(&mut work);
         work["metadata"].as_object_mut().unwrap().remove("name");
         let patched = ours.patch(NAME, &PatchParams::default(), &Patch::Merge(&work)).await;
         let error = patched.expect_err(what).to_string();
         assert!(error.contains(POLICY), "{what}: {error}");
-        assert!(error.contains(said), "{what}: {error}");
+        assert!(error.contains(output), "{what}: {error}");
     }
     check_what_others_added(&admin, &account, "spoke8").await;
     check_subresources(&admin, &account, "spoke7").await;
@@ -93,7 +93,7 @@ async fn check_subresources(admin: &Client, account: &Client, cluster: &str) {
     let bindings: Api<ClusterRoleBinding> = Api::all(admin.clone());
     bindings.create(&params, &serde_json::from_value(binding).unwrap()).await.unwrap();
     let applied = Patch::Merge(json!({ "status": { "conditions": [] } }));
-    wait_until(PATIENCE, "the policy to refuse the status", async || {
+    wait_until(TIMEOUT, "the policy to refuse the status", async || {
         let patched = manifest_works(account, cluster).patch_status(NAME, &PatchParams::default(), &applied).await;
         let refused = patched.expect_err("the policy lets the status pass").to_string();
         refused.contains("addon-signer may not write subresources of ManifestWorks").then_some(())
@@ -138,7 +138,7 @@ async fn check_what_others_added(admin: &Client, account: &Client, cluster: &str
 async fn wait_policy(account: &Client, denies: bool) {
     let dry_run = PostParams { dry_run: true, field_manager: None };
     let mut tries = 0..;
-    wait_until(PATIENCE, "the policy to change", async || {
+    wait_until(TIMEOUT, "the policy to change", async || {
         let name = format!("other-{}", tries.next().unwrap());
         let expected = format!(
             "manifestworks.work.open-cluster-management.io \"{name}\" is forbidden: ValidatingAdmissionPolicy \
@@ -176,17 +176,19 @@ async fn without_policy_nothing_is_written_and_rotation_says_so() {
     switch_off(&hub, &admin).await;
 
     let (log, _capturing) = capture("addon_signer=info");
-    let said = || log.text().matches("addon-signer-manifest-works is not in force").count();
+    let output = || log.text().matches("addon-signer-manifest-works is not in force").count();
     let running = RunningHub::start(&hub).await;
     let before = published(&admin).await;
-    wait_condition(&admin, "the condition", |told| {
-        told.is_some_and(|told| told.reason == "PolicyMissing" && told.message.contains("Install the chart again"))
+    wait_condition(&admin, "the condition", |reported| {
+        reported.is_some_and(|reported| {
+            reported.reason == "PolicyMissing" && reported.message.contains("Install the chart again")
+        })
     })
     .await;
     policy_bindings(&admin).delete(POLICY, &DeleteParams::default()).await.unwrap();
     rotate(&admin).await;
     let waits = "the ValidatingAdmissionPolicy addon-signer-manifest-works to be in force";
-    wait_until(PATIENCE, waits, async || rotation(&admin).await.contains(waits).then_some(())).await;
+    wait_until(TIMEOUT, waits, async || rotation(&admin).await.contains(waits).then_some(())).await;
     for cluster in ["spoke1", "spoke2"] {
         assert!(manifest_works(&admin, cluster).list(&ListParams::default()).await.unwrap().items.is_empty());
     }
@@ -195,13 +197,16 @@ async fn without_policy_nothing_is_written_and_rotation_says_so() {
     policy_bindings(&admin).create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
     let works = manifest_works(&admin, "spoke1");
     // The hub asks with growing pauses, of a minute at most.
-    wait_until(3 * PATIENCE, "the hub to write", async || works.get_opt(NAME).await.unwrap()).await;
+    wait_until(3 * TIMEOUT, "the hub to write", async || works.get_opt(NAME).await.unwrap()).await;
     for cluster in ["spoke1", "spoke2"] {
         let both = |manifest: &Value| manifest["data"]["ca.crt"].as_str().unwrap().contains(before.trim());
         wait_manifest(&admin, cluster, "the work", both).await;
     }
-    wait_condition(&admin, "the hub to write", |told| told.is_some_and(|told| told.reason == "Distributing")).await;
-    assert_eq!(said(), 1);
+    wait_condition(&admin, "the hub to write", |reported| {
+        reported.is_some_and(|reported| reported.reason == "Distributing")
+    })
+    .await;
+    assert_eq!(output(), 1);
     running.stop().await;
 }
 
@@ -236,7 +241,7 @@ async fn the_refusal_of_another_policy_is_said_and_nothing_is_written() {
     let refusal = "ValidatingAdmissionPolicy 'owners' with binding 'owners' denied request: no owner";
     let dry_run = PostParams { dry_run: true, field_manager: None };
     let mut tries = 0..;
-    wait_until(PATIENCE, "the other policy to be in effect", async || {
+    wait_until(TIMEOUT, "the other policy to be in effect", async || {
         let mut work = mk_good();
         work["metadata"]["name"] = format!("other-{}", tries.next().unwrap()).into();
         let work = serde_json::from_value(work).unwrap();
@@ -246,8 +251,8 @@ async fn the_refusal_of_another_policy_is_said_and_nothing_is_written() {
     .await;
 
     let running = RunningHub::start(&hub).await;
-    wait_condition(&admin, "the condition", |told| {
-        told.is_some_and(|told| told.reason == "PolicyUnknown" && told.message.contains(refusal))
+    wait_condition(&admin, "the condition", |reported| {
+        reported.is_some_and(|reported| reported.reason == "PolicyUnknown" && reported.message.contains(refusal))
     })
     .await;
     for cluster in ["spoke1", "spoke2"] {
@@ -258,7 +263,7 @@ async fn the_refusal_of_another_policy_is_said_and_nothing_is_written() {
     policy_bindings(&admin).patch(POLICY, &PatchParams::default(), &Patch::Merge(&deny)).await.unwrap();
     let works = manifest_works(&admin, "spoke1");
     // The hub asks with growing pauses, of a minute at most.
-    wait_until(3 * PATIENCE, "the hub to write", async || works.get_opt(NAME).await.unwrap()).await;
+    wait_until(3 * TIMEOUT, "the hub to write", async || works.get_opt(NAME).await.unwrap()).await;
     running.stop().await;
 }
 
@@ -285,7 +290,7 @@ async fn foreign_additions_to_works_are_named_until_they_end() {
     apply(&admin, &[everything, binding]).await;
     let theirs = manifest_works(&admin, "spoke1");
     let dry_run = PostParams { dry_run: true, field_manager: None };
-    wait_until(PATIENCE, "the other program to annotate", async || {
+    wait_until(TIMEOUT, "the other program to annotate", async || {
         let made = theirs.create(&dry_run, &serde_json::from_value(mk_good()).unwrap()).await;
         made.ok()?.metadata.annotations // a new policy may know the resource a moment later only
     })
@@ -293,8 +298,8 @@ async fn foreign_additions_to_works_are_named_until_they_end() {
 
     let running = RunningHub::start(&hub).await;
     let refusal = "denied request: addon-signer may not write the annotation example.com/owner of a ManifestWork; if";
-    wait_condition(&admin, "the cause", |told| {
-        told.is_some_and(|told| told.reason == "WriteFailed" && told.message.contains(refusal))
+    wait_condition(&admin, "the cause", |reported| {
+        reported.is_some_and(|reported| reported.reason == "WriteFailed" && reported.message.contains(refusal))
     })
     .await;
     let label = json!({ "key": "addon-signer.io/hub-trust", "operator": "DoesNotExist" });

@@ -8,7 +8,7 @@ use super::{CSR_USER, allow, ask, guard_annotation, mk_proxied, options, proxy, 
 use crate::hub::{MOMENT, mk_served};
 use addon_signer_core::rate::Rate;
 use std::time::Duration;
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, condition, telemetry, wait_ready};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, certificate, condition, telemetry, wait_ready};
 use test_kit::quick::pass;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
@@ -49,24 +49,24 @@ async fn without_policy_rewritten_annotation_yields_no_certificate() {
     for name in &names {
         // The hub writes on some of them at the same time.
         let rewritten = async || rewrite(&accomplice, name, &user("spoke1"), "status").await.ok();
-        wait_until(PATIENCE, "the annotation to be rewritten", rewritten).await;
+        wait_until(TIMEOUT, "the annotation to be rewritten", rewritten).await;
     }
     let csrs = async || requests(&admin).list(&ListParams::default()).await.unwrap().items;
-    wait_until(PATIENCE, "a CSR to be told why it waits", async || {
+    wait_until(TIMEOUT, "a CSR to be told why it waits", async || {
         csrs().await.iter().find_map(|csr| condition(csr, "ProxyUnproven"))
     })
     .await;
     pass(MOMENT).await; // a certificate would come now
     let signed = async || csrs().await.iter().filter_map(certificate).collect::<Vec<_>>();
     assert_eq!(signed().await, [""; 0]);
-    let told: Vec<_> = csrs().await.iter().filter_map(|csr| condition(csr, "ProxyUnproven")).collect();
-    assert!(!told.is_empty(), "{told:?}");
-    assert!(told.iter().all(|(reason, _)| reason == "PolicyMissing"), "{told:?}");
+    let reported: Vec<_> = csrs().await.iter().filter_map(|csr| condition(csr, "ProxyUnproven")).collect();
+    assert!(!reported.is_empty(), "{reported:?}");
+    assert!(reported.iter().all(|(reason, _)| reason == "PolicyMissing"), "{reported:?}");
 
     // The policy comes too late for them.
     guard_annotation(&hub, &admin).await;
     // The hub asks with growing pauses, of a minute at most.
-    wait_until(3 * PATIENCE, "a CSR to be denied", async || {
+    wait_until(3 * TIMEOUT, "a CSR to be denied", async || {
         let denied: Vec<_> = csrs().await.iter().filter_map(|csr| condition(csr, "Denied")).collect();
         assert!(denied.iter().all(|(reason, _)| reason == "ProxiedUserUnproven"), "{denied:?}");
         (!denied.is_empty()).then_some(())

@@ -14,8 +14,7 @@ use crate::hub::{MOMENT, mk_served};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::deploy::{apply, of_kind, part};
 use test_kit::hub::{
-    PATIENCE, RunningHub, RunningHubOptions, certificate, change_signer_seen, condition, telemetry, wait_csr,
-    wait_ready,
+    RunningHub, RunningHubOptions, TIMEOUT, certificate, change_signer_seen, condition, telemetry, wait_csr, wait_ready,
 };
 use test_kit::quick::pass;
 use test_kit::{TestHub, wait_until};
@@ -48,7 +47,7 @@ async fn policy_that_fails_to_protect_requests_lets_nobody_in() {
         let binding = of_kind(&part("grpc-account"), "ValidatingAdmissionPolicyBinding")[0].clone();
         apply(&admin, &[policy, binding]).await;
         wait_policy(&admin).await;
-        wait_until(PATIENCE, "the policy to cover what it should", async || {
+        wait_until(TIMEOUT, "the policy to cover what it should", async || {
             for subresource in ["status", "approval"] {
                 let mut csr = requests(&admin).get(&witness).await.unwrap();
                 csr.metadata.annotations.get_or_insert_default().insert(CSR_USER.to_owned(), "x".to_owned());
@@ -74,7 +73,7 @@ async fn policy_that_fails_to_protect_requests_lets_nobody_in() {
 
         guard_annotation(&hub, &admin).await;
         // The hub asks with growing pauses, of a minute at most.
-        let (reason, _) = wait_until(3 * PATIENCE, "the CSR to be denied", async || {
+        let (reason, _) = wait_until(3 * TIMEOUT, "the CSR to be denied", async || {
             condition(&requests(&admin).get(&name).await.unwrap(), "Denied")
         })
         .await;
@@ -96,7 +95,7 @@ async fn with_external_approval_dry_run_needs_the_approve_right() {
     wait_believed(&hub, &admin).await;
     change_signer_seen(&admin, json!({ "spec": { "approval": "External" } })).await;
     verbs(&admin, json!(["sign"])).await;
-    wait_until(PATIENCE, "the right to go", async || (!may_approve(&hub).await).then_some(())).await;
+    wait_until(TIMEOUT, "the right to go", async || (!may_approve(&hub).await).then_some(())).await;
     let name = ask(&proxy, &mk_proxied("spoke1", &user("spoke1"))).await;
     approve(&admin, &name).await;
     let (reason, sentence) = wait_unproven(&admin, &name).await;
@@ -105,8 +104,7 @@ async fn with_external_approval_dry_run_needs_the_approve_right() {
     assert!(sentence.contains("user not permitted to approve requests with signerName"), "{sentence}");
     assert_eq!(certificate(&requests(&admin).get(&name).await.unwrap()), None);
     verbs(&admin, json!(["approve", "sign"])).await;
-    wait_until(3 * PATIENCE, "the certificate", async || certificate(&requests(&admin).get(&name).await.unwrap()))
-        .await;
+    wait_until(3 * TIMEOUT, "the certificate", async || certificate(&requests(&admin).get(&name).await.unwrap())).await;
 }
 
 /// Gives the hub's account these verbs for the signer name of the tests.

@@ -49,9 +49,12 @@ async fn agent_behind_grpc_server_gets_only_its_own_identity() {
     let key = pem::encode("PRIVATE KEY", &pkcs8);
     let anchors = serving_anchors(&admin).await;
     let pair = ClientPair { certificate: issued.into(), key: key.into(), anchors: anchors.into() };
-    let (status, told) = pair.call(whole.gateway, Method::GET, "/v1/whoami").await.unwrap();
-    let told: Value = serde_json::from_str(&told).unwrap();
-    assert_eq!((status.as_u16(), &told["cluster"], &told["addon"]), (200, &"spoke1".into(), &"telemetry".into()));
+    let (status, reported) = pair.call(whole.gateway, Method::GET, "/v1/whoami").await.unwrap();
+    let reported: Value = serde_json::from_str(&reported).unwrap();
+    assert_eq!(
+        (status.as_u16(), &reported["cluster"], &reported["addon"]),
+        (200, &"spoke1".into(), &"telemetry".into())
+    );
 
     let hostile = ask(&proxy, &mk_proxied("spoke1", &user("attacker"))).await;
     wait_csr(&admin, &hostile, "denied", |csr| condition(csr, "Denied")).await;

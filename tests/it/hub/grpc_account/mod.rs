@@ -15,7 +15,7 @@ use super::mk_csr;
 use test_kit::accounts::GRPC_PROXY;
 use test_kit::crds::grant;
 use test_kit::deploy::{apply, part};
-use test_kit::hub::{PATIENCE, RunningHubOptions, certificate, condition, wait_csr};
+use test_kit::hub::{RunningHubOptions, TIMEOUT, certificate, condition, wait_csr};
 use test_kit::objects::bind_policy;
 use test_kit::{TestHub, wait_until};
 
@@ -79,7 +79,7 @@ pub(super) async fn guard_annotation(hub: &TestHub, admin: &Client) {
 /// Waits until the hub believes new CSRs for the addon telemetry on spoke1, which only the gRPC server may make.
 pub(super) async fn wait_believed(hub: &TestHub, admin: &Client) {
     let proxy = hub.client_as(GRPC_PROXY, &GROUPS).await;
-    wait_until(2 * PATIENCE, "the hub to believe new CSRs", async || {
+    wait_until(2 * TIMEOUT, "the hub to believe new CSRs", async || {
         let name = ask(&proxy, &mk_proxied("spoke1", &user("spoke1"))).await;
         let is_answered = |csr: &CertificateSigningRequest| {
             let is_issued = certificate(csr).is_some();

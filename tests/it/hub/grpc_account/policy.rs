@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::attack::{accomplice, rewrite};
 use super::{CSR_USER, allow, ask, guard_annotation, mk_proxied, proxy, requests, rule, user};
 use crate::hub::mk_csr;
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::{TestHub, wait_until};
 
 const ONLY: &str = "ValidatingAdmissionPolicy 'addon-signer-grpc-account' with binding 'addon-signer-grpc-account' \
@@ -32,17 +32,17 @@ pub(in crate::hub) async fn approver(hub: &TestHub) -> Client {
 /// Waits until the API server refuses what the policy forbids.
 pub(super) async fn wait_policy(admin: &Client) {
     let dry_run = PostParams { dry_run: true, field_manager: None };
-    wait_until(PATIENCE, "the policy to be in effect", async || {
+    wait_until(TIMEOUT, "the policy to be in effect", async || {
         let made = requests(admin).create(&dry_run, &mk_proxied("spoke1", &user("spoke1"))).await;
         made.err().filter(|error| error.to_string().contains(ONLY))
     })
     .await;
 }
 
-pub(in crate::hub) fn refused<A>(answer: kube::Result<A>, said: &str) {
+pub(in crate::hub) fn refused<A>(answer: kube::Result<A>, expected: &str) {
     let Err(kube::Error::Api(status)) = answer else { panic!("it was not refused") };
     assert!(status.code == 422, "{}", status.message);
-    assert!(status.message.contains(said), "{}", status.message);
+    assert!(status.message.contains(expected), "{}", status.message);
 }
 
 #[tokio::test]

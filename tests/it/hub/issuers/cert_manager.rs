@@ -12,13 +12,13 @@ use rcgen::{CertificateParams, IsCa};
 use serde_json::{Value, json};
 
 use super::requested::point;
-use super::{NAMESPACE, change, look, telemetry_of, wait_issued, wait_said};
+use super::{NAMESPACE, change, telemetry_of, touch, wait_issued, wait_reported};
 use crate::hub::lineages::{OnServer, issue, rotate};
 use crate::hub::mk_served;
 use test_kit::cert_manager::{Approver, CertManager, GROUP, PROGRAM, requests};
 use test_kit::company::{CompanyCa, ca_params, chain};
 use test_kit::deploy::{apply, part};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, fresh_ledger, telemetry, wait_ready};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, fresh_ledger, telemetry, wait_ready};
 use test_kit::needed::Needed;
 use test_kit::pki::{TestCa, base64};
 use test_kit::real::has_or_skip;
@@ -45,7 +45,7 @@ async fn mk_cluster(signer: Value) -> Option<(TestHub, Client, CertManager)> {
 
 /// Waits for the only CertificateRequest, of which `is_wanted` holds.
 async fn wait_request(admin: &Client, is_wanted: impl Fn(&DynamicObject) -> bool) -> DynamicObject {
-    wait_until(PATIENCE, "one CertificateRequest", async || {
+    wait_until(TIMEOUT, "one CertificateRequest", async || {
         let all = requests(admin, NAMESPACE).list(&Default::default()).await.ok()?.items;
         let [request] = <[DynamicObject; 1]>::try_from(all).ok()?;
         is_wanted(&request).then_some(request)
@@ -54,7 +54,7 @@ async fn wait_request(admin: &Client, is_wanted: impl Fn(&DynamicObject) -> bool
 }
 
 async fn wait_no_request(admin: &Client) {
-    wait_until(PATIENCE, "no CertificateRequest", async || {
+    wait_until(TIMEOUT, "no CertificateRequest", async || {
         let all = requests(admin, NAMESPACE).list(&Default::default()).await.ok()?.items;
         all.is_empty().then_some(())
     })
@@ -83,7 +83,7 @@ async fn an_issuer_signs_once_approved_and_again_to_rotate() {
     assert_eq!(first.data["spec"], wanted);
     assert_eq!(first.labels()["addon-signer.io/signer"], "telemetry");
     let expected = format!("The lineage waits for the CertificateRequest {} to be approved.", first.name_any());
-    wait_said(&admin, &expected).await;
+    wait_reported(&admin, &expected).await;
     running.stop().await;
 
     let _running = start().await;
@@ -101,7 +101,7 @@ async fn an_issuer_signs_once_approved_and_again_to_rotate() {
     let second = wait_request(&admin, |_| true).await;
     assert_ne!(id(&second), id(&first), "each authority has a key of its own");
     let waits = format!("Waiting for: the CertificateRequest {} to be approved.", second.name_any());
-    wait_until(PATIENCE, &waits, async || {
+    wait_until(TIMEOUT, &waits, async || {
         let conditions = lineage.status().await.conditions;
         conditions.into_iter().find(|it| it.type_ == "Rotating" && it.message == waits)
     })
@@ -123,16 +123,16 @@ async fn a_denied_request_stays_until_somebody_deletes_it() {
     let first = wait_request(&admin, |_| true).await;
     let name = first.name_any();
     cert_manager.decide(NAMESPACE, &name, "Denied").await;
-    look(&admin, "1").await;
-    let said = format!(
+    touch(&admin, "1").await;
+    let text = format!(
         "There is no authority yet. The CertificateRequest {name} has failed (Denied: by the test); delete that \
          CertificateRequest, and the hub makes another one."
     );
-    assert_eq!(wait_said(&admin, "has failed").await, said);
+    assert_eq!(wait_reported(&admin, "has failed").await, text);
     let api = cert_manager.requests(NAMESPACE);
     assert_eq!(api.get(&name).await.unwrap().uid(), first.uid(), "nobody is asked again");
     api.delete(&name, &Default::default()).await.unwrap();
-    look(&admin, "2").await;
+    touch(&admin, "2").await;
     let again = wait_request(&admin, |request| request.uid() != first.uid()).await;
     assert_eq!(again.name_any(), name);
     cert_manager.decide(NAMESPACE, &name, "Approved").await;
@@ -146,20 +146,20 @@ async fn an_issuer_that_is_missing_is_said_and_replaced() {
     let first = wait_request(&admin, |_| true).await;
     cert_manager.decide(NAMESPACE, &first.name_any(), "Approved").await;
     cert_manager.answered(NAMESPACE, &first.name_any(), "Pending").await;
-    look(&admin, "1").await;
-    let said = format!(
+    touch(&admin, "1").await;
+    let text = format!(
         "waits for the Issuer nothing to answer the CertificateRequest {} (Referenced \"Issuer\" not found: ",
         first.name_any()
     );
-    wait_said(&admin, &said).await;
+    wait_reported(&admin, &text).await;
     let to =
         |kind: &str, name: &str| json!({ "authority": { "issuer": { "issuerRef": { "kind": kind, "name": name } } } });
     change(&admin, to("ClusterIssuer", &cert_manager.self_signed)).await;
     let second = wait_request(&admin, |request| request.uid() != first.uid()).await;
     cert_manager.decide(NAMESPACE, &second.name_any(), "Approved").await;
     cert_manager.answered(NAMESPACE, &second.name_any(), "Failed").await;
-    look(&admin, "2").await;
-    wait_said(&admin, "has failed (Failed: ").await;
+    touch(&admin, "2").await;
+    wait_reported(&admin, "has failed (Failed: ").await;
     change(&admin, to("Issuer", "corporate")).await;
     let third = wait_request(&admin, |request| request.uid() != second.uid()).await;
     assert_eq!(third.name_any(), first.name_any(), "the key is the same");
@@ -200,8 +200,8 @@ async fn an_answer_that_cannot_be_used_is_said() {
     nameless.distinguished_name = rcgen::DistinguishedName::new();
     let good = signed(&ca_params("Telemetry CA", DAY * 400));
     answer(&admin, &name, &good, &root, false).await;
-    look(&admin, "0").await;
-    wait_said(&admin, &format!("the CertificateRequest {name} to be approved")).await;
+    touch(&admin, "0").await;
+    wait_reported(&admin, &format!("the CertificateRequest {name} to be approved")).await;
     for (certificates, why) in [
         (signed(&leaf), "\"CN=leaf\" is not a CA certificate (basic constraints and key usage)"),
         (
@@ -213,11 +213,11 @@ async fn an_answer_that_cannot_be_used_is_said() {
         ("hello".to_owned(), "its certificate: it has no certificate in PEM"),
     ] {
         answer(&admin, &name, &certificates, &root, true).await;
-        look(&admin, why).await;
-        let said = wait_said(&admin, why).await;
+        touch(&admin, why).await;
+        let text = wait_reported(&admin, why).await;
         let begins = format!("There is no authority yet. The authority in the CertificateRequest {name} is not used: ");
-        assert!(said.starts_with(&begins), "{said}");
-        assert!(said.ends_with("; delete that CertificateRequest, and the hub makes another one."), "{said}");
+        assert!(text.starts_with(&begins), "{text}");
+        assert!(text.ends_with("; delete that CertificateRequest, and the hub makes another one."), "{text}");
     }
     answer(&admin, &name, &good, &root, true).await;
     assert_eq!(OnServer::client(&admin).wait(&["Active"]).await, [id(&request)]);
@@ -243,9 +243,9 @@ async fn without_cert_manager_or_the_right_the_hub_says_so() {
     let admin = mk_served(&hub, by(json!({ "name": "corporate" }))).await;
     let _running = RunningHub::start(&hub).await;
     if hub.is_real() {
-        let said = wait_said(&admin, "The hub may not use CertificateRequests: ").await;
-        assert!(said.ends_with("(certManager.enabled in the chart's values allows it)."), "{said}");
+        let text = wait_reported(&admin, "The hub may not use CertificateRequests: ").await;
+        assert!(text.ends_with("(certManager.enabled in the chart's values allows it)."), "{text}");
         apply(&admin, &part("cert-manager")).await;
     }
-    wait_said(&admin, "cert-manager is not installed: the API server does not know CertificateRequests.").await;
+    wait_reported(&admin, "cert-manager is not installed: the API server does not know CertificateRequests.").await;
 }

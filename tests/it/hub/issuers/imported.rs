@@ -21,14 +21,16 @@ use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::UnixTime;
 use serde_json::json;
 
-use super::{OF_SEARCH, change, put, put_authority, put_authority_in, put_pair, telemetry_of, wait_issued, wait_said};
+use super::{
+    OF_SEARCH, change, put, put_authority, put_authority_in, put_pair, telemetry_of, wait_issued, wait_reported,
+};
 use crate::hub::lineages::{OnServer, Person, issue, not_after, report, revoke, revoke_all};
 use crate::hub::signers::allow;
 use crate::hub::{mk_csr, mk_served, submit};
 use test_kit::TestHub;
 use test_kit::company::{CompanyCa, ca_params, chain};
 use test_kit::hub::{
-    PATIENCE, RunningHub, RunningHubOptions, certificate, change_signer, create_signer, telemetry, wait_csr, wait_ready,
+    RunningHub, RunningHubOptions, TIMEOUT, certificate, change_signer, create_signer, telemetry, wait_csr, wait_ready,
 };
 use test_kit::{accept_cluster, install_addon, wait_until};
 
@@ -102,7 +104,7 @@ async fn a_new_pair_is_a_rotation_like_any_other() {
     wait_issued(&lineage, "False", &format!("it is older than {}, which signs", second.id())).await;
     put_authority(&admin, &first, &[], &root).await; // or the pair before, which the lineage still has
     wait_issued(&lineage, "True", "Every authority").await;
-    lineage.look().await;
+    lineage.reconcile().await;
     assert_eq!(lineage.wait(&["Active", "Old"]).await, ids);
     let data = lineage.data().await;
     let stored = String::from_utf8(data[&format!("{}.crt", second.id())].0.clone()).unwrap();
@@ -154,9 +156,9 @@ async fn a_pair_that_cannot_be_used_is_said_and_the_line_goes_on() {
         (pem(&nameless), nameless.key(), ca, "certificate 1 has an empty subject"),
     ] {
         put_pair(&admin, &certificates, &key, ca).await;
-        let told = wait_issued(&lineage, "False", why).await;
-        assert!(told.starts_with("The authority in the Secret company is not used: "), "{told}");
-        assert!(told.ends_with(". The lineage continues with its present authorities."), "{told}");
+        let output = wait_issued(&lineage, "False", why).await;
+        assert!(output.starts_with("The authority in the Secret company is not used: "), "{output}");
+        assert!(output.ends_with(". The lineage continues with its present authorities."), "{output}");
     }
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
     secrets.delete("company", &Default::default()).await.unwrap();
@@ -173,7 +175,7 @@ async fn a_revoked_one_without_a_successor_is_tainted_until_then() {
     let (hub, admin, running, lineage, first) = mk_imported(&root).await;
     issue(&hub, &admin).await;
     revoke(&admin, &first.id()).await;
-    wait_until(PATIENCE, "Rotating to say so", async || {
+    wait_until(TIMEOUT, "Rotating to say so", async || {
         let conditions = lineage.status().await.conditions;
         let rotating = conditions.into_iter().find(|condition| condition.type_ == "Rotating")?;
         rotating
@@ -185,13 +187,13 @@ async fn a_revoked_one_without_a_successor_is_tainted_until_then() {
     let status = &lineage.status().await.authorities[0];
     assert!(status.tainted && status.to_revoke, "it signs nothing more");
     let ann = Person::ann(&hub);
-    let told = ann.ca(&["status", "telemetry"]).await;
-    assert!(told.stdout.contains("Active, to be revoked"), "{}", told.stdout);
-    let told = ann.ca(&["plan", "telemetry"]).await;
+    let output = ann.ca(&["status", "telemetry"]).await;
+    assert!(output.stdout.contains("Active, to be revoked"), "{}", output.stdout);
+    let output = ann.ca(&["plan", "telemetry"]).await;
     let sentence = format!("telemetry: {} is revoked as soon as another authority can sign.", first.id());
-    assert!(told.stdout.contains(&sentence), "{}", told.stdout);
-    let told = ann.ca(&["rotate", "telemetry"]).await;
-    assert_eq!((told.code, told.stderr.contains("is to be revoked: another")), (1, true), "{}", told.stderr);
+    assert!(output.stdout.contains(&sentence), "{}", output.stdout);
+    let output = ann.ca(&["rotate", "telemetry"]).await;
+    assert_eq!((output.code, output.stderr.contains("is to be revoked: another")), (1, true), "{}", output.stderr);
     // Another program writes the AddOnSigner as it knows it.
     change_signer(&admin, json!({ "metadata": { "annotations": { ANNOTATION_REVOKE_AUTHORITY: null } } })).await;
     running.stop().await;
@@ -219,7 +221,7 @@ async fn an_old_one_is_revoked_while_another_waits_for_its_issuer() {
     lineage.wait_signs(&[second.id(), first.id()]).await;
     revoke_all(&admin, &[&second.id(), &first.id()]).await;
     assert_eq!(lineage.wait(&["Active"]).await, [second.id()]);
-    wait_until(PATIENCE, "the second one to be tainted", async || {
+    wait_until(TIMEOUT, "the second one to be tainted", async || {
         lineage.status().await.authorities.first()?.tainted.then_some(())
     })
     .await;
@@ -236,7 +238,7 @@ async fn a_pair_that_comes_again_keeps_its_certificates() {
     lineage.wait_signs(&[second.id()]).await;
     let end = not_after(&issue(&hub, &admin).await);
     lineage.set_data(backup).await;
-    wait_until(PATIENCE, "its end to be reserved again", async || {
+    wait_until(TIMEOUT, "its end to be reserved again", async || {
         let members = lineage.members().await?;
         let again = members.iter().find(|member| member["id"] == second.id().as_str())?;
         (again["leavesExpire"].as_i64()? >= end.unix()).then_some(())
@@ -267,7 +269,7 @@ async fn two_signers_never_share_an_authority() {
     let spec = json!({ "signerName": "example.com/search", "addOns": ["search"], "authority": { "issuer": issuer } });
     create_signer(&admin, "search", spec).await;
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let message = wait_until(PATIENCE, "the hub to say why", async || {
+    let message = wait_until(TIMEOUT, "the hub to say why", async || {
         let conditions = signers.get("search").await.ok()?.status?.conditions;
         let healthy = conditions.into_iter().find(|condition| condition.type_ == "AuthorityHealthy")?;
         (healthy.reason == "AuthorityNotIssued").then_some(healthy.message)
@@ -291,7 +293,7 @@ async fn no_secret_is_taken_that_does_not_name_its_signer() {
     let _running = RunningHub::start(&hub).await;
     let why = "The authority in the Secret of-search is not used: its annotation \
                addon-signer.io/authority-of does not name telemetry.";
-    wait_said(&admin, why).await;
+    wait_reported(&admin, why).await;
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
     let change = Patch::Merge(json!({ "metadata": { "annotations": { ANNOTATION_AUTHORITY_OF: "telemetry" } } }));
     secrets.patch(OF_SEARCH, &PatchParams::default(), &change).await.unwrap();
@@ -310,13 +312,13 @@ async fn an_authority_must_permit_the_names_that_are_issued() {
         ServingSource { source: AuthoritySource::Secret("serving".to_owned()), trusted: Trusted::Authority };
     let options = RunningHubOptions { serving_source, ..RunningHubOptions::default() };
     let _running = RunningHub::start_with(&hub, options).await;
-    wait_said(&admin, "\"CN=example.org\" do not permit the DNS name agent.example.com").await;
+    wait_reported(&admin, "\"CN=example.org\" do not permit the DNS name agent.example.com").await;
     put_authority(&admin, &authority_for(&root, "example.com"), &[], &root).await;
     wait_ready(&admin, "telemetry", "True").await;
 
     put_authority_in(&admin, "serving", &authority_for(&root, "example.org"), &[], &root).await;
     let serving = OnServer::serving(&admin);
-    wait_until(PATIENCE, "the gateway's lineage to say why", async || {
+    wait_until(TIMEOUT, "the gateway's lineage to say why", async || {
         let report = report(&serving).await;
         report["notUsed"].as_str()?.contains("\"CN=example.org\" do not permit the DNS name gateway.").then_some(())
     })

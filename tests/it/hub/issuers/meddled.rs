@@ -16,7 +16,7 @@ use crate::hub::lineages::{OnServer, issue};
 use crate::hub::mk_served;
 use crate::hub::signers::allow;
 use test_kit::company::{CompanyCa, ca_params, chain};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, create_signer};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, create_signer};
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -49,10 +49,11 @@ impl Outside {
 
     /// Lets the gateway trust what it is told to, once these authorities are in it.
     async fn trust(&self, ids: &[String]) {
-        wait_until(PATIENCE, &format!("the gateway to be told to trust {ids:?}"), async || {
+        wait_until(TIMEOUT, &format!("the gateway to be told to trust {ids:?}"), async || {
             let trust = self.running.trust.borrow().clone();
-            let told: Vec<_> = trust.signers.iter().flat_map(|signer| signer.client_anchors.authorities()).collect();
-            ids.iter().all(|id| told.iter().any(|authority| authority.id().as_str() == id)).then_some(())
+            let reported: Vec<_> =
+                trust.signers.iter().flat_map(|signer| signer.client_anchors.authorities()).collect();
+            ids.iter().all(|id| reported.iter().any(|authority| authority.id().as_str() == id)).then_some(())
         })
         .await;
         self.running.follow_once();
@@ -72,7 +73,7 @@ impl Outside {
 
     /// Waits for one that is not this one.
     async fn request_after(&self, before: Option<&String>) -> String {
-        wait_until(PATIENCE, "another CSR", async || {
+        wait_until(TIMEOUT, "another CSR", async || {
             self.request("telemetry").await.filter(|request| Some(request) != before)
         })
         .await
@@ -120,11 +121,11 @@ async fn a_pending_key_may_be_meddled_with_in_any_step() {
         wait_issued(&world.lineage, "False", "not used: the private key is not the key of the first certificate").await;
         world.assert_goes_on(states, &ids).await;
 
-        let of_search = wait_until(PATIENCE, "a CSR of the other", async || world.request("search").await).await;
+        let of_search = wait_until(TIMEOUT, "a CSR of the other", async || world.request("search").await).await;
         world.copy("search-client-authorities-pending", PENDING).await;
         assert_eq!(world.request_after(Some(&later)).await, of_search);
         world.bring("search", &root, &of_search).await;
-        wait_until(PATIENCE, "the other to have its authority", async || {
+        wait_until(TIMEOUT, "the other to have its authority", async || {
             world.request("search").await.filter(|request| *request != of_search)
         })
         .await;

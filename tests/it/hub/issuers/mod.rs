@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::lineages::OnServer;
 use test_kit::company::{CompanyCa, chain};
-use test_kit::hub::{PATIENCE, change_signer, wait_ready};
+use test_kit::hub::{TIMEOUT, change_signer, wait_ready};
 use test_kit::wait::wait_or_explain;
 
 const NAMESPACE: &str = "addon-signer";
@@ -83,7 +83,7 @@ async fn wait_issued(lineage: &OnServer, status: &str, text: &str) -> String {
         *last.borrow_mut() = Some((issued.status.clone(), issued.message.clone()));
         (issued.status == status && issued.message.contains(text)).then_some(issued.message)
     };
-    wait_or_explain(PATIENCE, &what, as_expected, || format!("{:?}", last.borrow())).await
+    wait_or_explain(TIMEOUT, &what, as_expected, || format!("{:?}", last.borrow())).await
 }
 
 /// Changes the specification of the signer telemetry.
@@ -92,19 +92,19 @@ pub(crate) async fn change(admin: &Client, spec: Value) {
 }
 
 /// Makes the hub look at once, as it does by itself every 15 seconds while it waits for an answer.
-async fn look(admin: &Client, at: &str) {
+async fn touch(admin: &Client, at: &str) {
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), NAMESPACE);
     let change = Patch::Merge(json!({ "metadata": { "annotations": { "example.com/look": at } } }));
     secrets.patch(PENDING, &PatchParams::default(), &change).await.unwrap();
 }
 
 /// Waits until the signer, which has no authority yet, says this.
-async fn wait_said(admin: &Client, text: &str) -> String {
+async fn wait_reported(admin: &Client, text: &str) -> String {
     let last = RefCell::new(String::new());
-    let said = async || {
+    let output = async || {
         let (_, message) = wait_ready(admin, "telemetry", "False").await;
         last.replace(message.clone());
         message.contains(text).then_some(message)
     };
-    wait_or_explain(PATIENCE, &format!("the signer to say {text:?}"), said, || last.borrow().clone()).await
+    wait_or_explain(TIMEOUT, &format!("the signer to say {text:?}"), output, || last.borrow().clone()).await
 }

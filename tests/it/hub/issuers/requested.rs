@@ -14,7 +14,7 @@ use crate::cli::{run, write};
 use crate::hub::lineages::{OnServer, issue};
 use crate::hub::mk_served;
 use test_kit::company::{CompanyCa, ca_params, chain};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, fresh_ledger, wait_ready};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, fresh_ledger, wait_ready};
 use test_kit::{TestHub, wait_until};
 
 const DAY: Duration = Duration::from_secs(86_400);
@@ -59,35 +59,35 @@ async fn a_certificate_is_brought_days_later_and_after_a_restart() {
         run(home.path(), &["ca", "import", "telemetry", "--cert", &file, "--watch", "--kubeconfig", &kubeconfig]).await
     };
     let answer = root.certifies(&point, &ca_params("Telemetry CA", DAY * 700));
-    let told = import(&chain(&[&answer])).await;
-    assert_eq!(told.code, 1, "{}", told.stderr);
+    let output = import(&chain(&[&answer])).await;
+    assert_eq!(output.code, 1, "{}", output.stderr);
     let id = AuthorityId::of(CertificateRequest::from_pem(request.stdout.as_bytes()).unwrap().public_key_der());
     let why = format!("The authority in the certificate of `ca import` ({id}, ");
-    assert!(told.stderr.contains(&why) && told.stderr.contains("not used: there is no root"), "{}", told.stderr);
+    assert!(output.stderr.contains(&why) && output.stderr.contains("not used: there is no root"), "{}", output.stderr);
     let before = Clock::default().now();
     // The refusal names the second in which it was brought.
-    wait_until(PATIENCE, "the next second", async || (Clock::default().now() > before).then_some(())).await;
-    let told = import(&format!("\u{feff}{}", chain(&[&answer, &root.der]))).await;
-    assert_eq!(told.code, 0, "the refusal before was of another file: {}", told.stderr);
-    assert!(!told.stderr.contains("there is no root"), "it is not told again: {}", told.stderr);
+    wait_until(TIMEOUT, "the next second", async || (Clock::default().now() > before).then_some(())).await;
+    let output = import(&format!("\u{feff}{}", chain(&[&answer, &root.der]))).await;
+    assert_eq!(output.code, 0, "the refusal before was of another file: {}", output.stderr);
+    assert!(!output.stderr.contains("there is no root"), "it is not told again: {}", output.stderr);
     let lineage = OnServer::client(&admin);
     let first = lineage.wait(&["Active"]).await;
     wait_ready(&admin, "telemetry", "True").await;
     issue(&hub, &admin).await;
     wait_issued(&lineage, "True", "Every authority").await;
-    let told = import(&chain(&[&answer, &root.der])).await;
-    assert!(told.stderr.contains("is an authority of telemetry already"), "{}", told.stderr);
+    let output = import(&chain(&[&answer, &root.der])).await;
+    assert!(output.stderr.contains("is an authority of telemetry already"), "{}", output.stderr);
     let next = csr().await.stdout;
     assert_ne!(next, request.stdout, "another key waits for the next one");
 
     let answer = root.certifies(&self::point(&next), &ca_params("Telemetry CA", DAY * 700));
-    let told = import(&chain(&[&answer, &root.der])).await;
-    assert_eq!(told.code, 0, "{}", told.stderr);
+    let output = import(&chain(&[&answer, &root.der])).await;
+    assert_eq!(output.code, 0, "{}", output.stderr);
     let ids = lineage.wait(&["Active", "Old"]).await;
     assert_eq!(ids[1], first[0]);
     running.stop().await;
     let _running = start().await;
-    lineage.look().await;
+    lineage.reconcile().await;
     assert_eq!(lineage.wait(&["Active", "Old"]).await, ids, "what was brought is not brought again");
 }
 
@@ -117,9 +117,10 @@ async fn a_file_that_is_not_for_the_request_is_not_sent() {
     ] {
         std::fs::write(&file, certificates).unwrap();
         let path = file.display().to_string();
-        let told = run(home.path(), &["ca", "import", "telemetry", "--cert", &path, "--kubeconfig", &kubeconfig]).await;
-        assert!(told.code == 1 && told.stderr.contains("chain.pem cannot be used: "), "{}", told.stderr);
-        assert!(told.stderr.contains(why), "{}", told.stderr);
+        let output =
+            run(home.path(), &["ca", "import", "telemetry", "--cert", &path, "--kubeconfig", &kubeconfig]).await;
+        assert!(output.code == 1 && output.stderr.contains("chain.pem cannot be used: "), "{}", output.stderr);
+        assert!(output.stderr.contains(why), "{}", output.stderr);
     }
     let signers: kube::Api<addon_signer_api::AddOnSigner> = kube::Api::all(admin);
     assert!(
@@ -139,17 +140,17 @@ async fn csr_and_import_are_refused_where_the_hub_makes_authorities() {
     let (hub, _admin, _running) = crate::hub::mk_ready().await;
     let home = tempfile::tempdir().unwrap();
     let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();
-    let told = run(home.path(), &["ca", "csr", "telemetry", "--kubeconfig", &kubeconfig]).await;
-    assert_eq!((told.code, told.stdout.as_str()), (1, ""));
+    let output = run(home.path(), &["ca", "csr", "telemetry", "--kubeconfig", &kubeconfig]).await;
+    assert_eq!((output.code, output.stdout.as_str()), (1, ""));
     assert!(
-        told.stderr.contains("telemetry has no CSR: its issuer must be Imported without a Secret"),
+        output.stderr.contains("telemetry has no CSR: its issuer must be Imported without a Secret"),
         "{}",
-        told.stderr
+        output.stderr
     );
     let file = home.path().join("hello.pem");
     std::fs::write(&file, "hello").unwrap();
     let file = file.display().to_string();
-    let told = run(home.path(), &["ca", "import", "telemetry", "--cert", &file, "--kubeconfig", &kubeconfig]).await;
-    assert_eq!(told.code, 1);
-    assert!(told.stderr.contains("hello.pem cannot be used: it has no certificate in PEM"), "{}", told.stderr);
+    let output = run(home.path(), &["ca", "import", "telemetry", "--cert", &file, "--kubeconfig", &kubeconfig]).await;
+    assert_eq!(output.code, 1);
+    assert!(output.stderr.contains("hello.pem cannot be used: it has no certificate in PEM"), "{}", output.stderr);
 }

@@ -13,7 +13,7 @@ use crate::cli::{run, write};
 use crate::hub::lineages::{OnServer, report};
 use crate::hub::mk_served;
 use test_kit::company::{CompanyCa, ca_params, chain};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, fresh_ledger, telemetry, wait_ready};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, fresh_ledger, telemetry, wait_ready};
 use test_kit::{TestHub, wait_until};
 
 const SIGNING: &str = "CSRs for this signer are validated and signed.";
@@ -32,8 +32,8 @@ fn secret() -> AuthoritySource {
 
 /// Waits until the report of the gateway's authorities says why one is not used.
 async fn wait_not_used(lineage: &OnServer, why: &str) {
-    wait_until(PATIENCE, &format!("the report to say {why:?}"), async || {
-        report(lineage).await["notUsed"].as_str().filter(|said| said.contains(why)).map(drop)
+    wait_until(TIMEOUT, &format!("the report to say {why:?}"), async || {
+        report(lineage).await["notUsed"].as_str().filter(|text| text.contains(why)).map(drop)
     })
     .await;
 }
@@ -49,7 +49,7 @@ async fn an_import_below_another_root_reaches_no_agent() {
     let ca = async |arguments: &[&str]| {
         run(home.path(), &[&["ca"], arguments, &["--serving", "--kubeconfig", &kubeconfig]].concat()).await
     };
-    let csr = wait_until(PATIENCE, "the CSR", async || {
+    let csr = wait_until(TIMEOUT, "the CSR", async || {
         let csr = ca(&["csr"]).await;
         (csr.code == 0).then_some(csr.stdout)
     })
@@ -60,10 +60,10 @@ async fn an_import_below_another_root_reaches_no_agent() {
         std::fs::write(&file, chain(&[&certificate, &by.der])).unwrap();
         ca(&["import", "--cert", &file.display().to_string(), "--watch"]).await
     };
-    let told = import(&other).await;
-    assert_eq!(told.code, 1, "{}", told.stderr);
+    let output = import(&other).await;
+    assert_eq!(output.code, 1, "{}", output.stderr);
     let both = format!("its root is {}, and --serving-roots names only {}", other.roots(), root.roots());
-    assert!(told.stderr.contains(&both), "{}", told.stderr);
+    assert!(output.stderr.contains(&both), "{}", output.stderr);
     let lineage = OnServer::serving(&admin);
     assert!(lineage.bundle().await.is_none(), "agents trust nothing yet");
     running.stop().await;
@@ -86,11 +86,11 @@ async fn without_named_roots_the_one_that_agents_trust_stays_alone() {
     put_authority_in(&admin, "serving", &root.authority("Gateway CA 1"), &[], &root).await;
     let lineage = OnServer::serving(&admin);
     let running = start(&hub, &ledger, secret(), None).await;
-    let said = format!("its root is {}, and --serving-roots must name each root of agents", root.roots());
+    let text = format!("its root is {}, and --serving-roots must name each root of agents", root.roots());
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
-    assert!(message.contains(&said) || reason == "Starting", "{reason}: {message}");
-    wait_until(PATIENCE, "the refusal", async || {
-        wait_ready(&admin, "telemetry", "False").await.1.contains(&said).then_some(())
+    assert!(message.contains(&text) || reason == "Starting", "{reason}: {message}");
+    wait_until(TIMEOUT, "the refusal", async || {
+        wait_ready(&admin, "telemetry", "False").await.1.contains(&text).then_some(())
     })
     .await;
     running.stop().await;
@@ -106,9 +106,9 @@ async fn without_named_roots_the_one_that_agents_trust_stays_alone() {
          others are refused.",
         root.roots()
     );
-    wait_until(PATIENCE, "the condition to say it", async || {
-        let said = wait_ready(&admin, "telemetry", "True").await;
-        (said == ("GatewayRootUnnamed".to_owned(), format!("{SIGNING} {sentence}"))).then_some(())
+    wait_until(TIMEOUT, "the condition to say it", async || {
+        let text = wait_ready(&admin, "telemetry", "True").await;
+        (text == ("GatewayRootUnnamed".to_owned(), format!("{SIGNING} {sentence}"))).then_some(())
     })
     .await;
     let home = tempfile::tempdir().unwrap();
@@ -125,7 +125,7 @@ async fn without_named_roots_the_one_that_agents_trust_stays_alone() {
     wait_not_used(&lineage, &format!("its root is {}, {why}", other.roots())).await;
     let third = root.authority("Gateway CA 3");
     put_authority_in(&admin, "serving", &third, &[], &root).await;
-    wait_until(PATIENCE, "the third authority to sign", async || {
+    wait_until(TIMEOUT, "the third authority to sign", async || {
         (lineage.wait(&["Active"]).await == [third.id()]).then_some(())
     })
     .await;

@@ -15,8 +15,8 @@ async fn a_signer_of_vault_goes_on_with_its_authorities() {
     let lineage = OnServer::client(&admin);
     let before = lineage.wait(&["Active"]).await;
     change(&admin, json!({ "authority": { "issuer": { "type": "Vault", "vault": { "path": "pki" } } } })).await;
-    let said = wait_issued(&lineage, "False", SAID).await;
-    assert!(said.ends_with("The lineage continues with its present authorities."), "{said}");
+    let message = wait_issued(&lineage, "False", SAID).await;
+    assert!(message.ends_with("The lineage continues with its present authorities."), "{message}");
     rotate(&admin, "r1").await;
     issue(&hub, &admin).await;
     assert_eq!(lineage.wait(&["Active"]).await, before, "there is no other authority");
@@ -32,8 +32,8 @@ async fn a_signer_of_vault_goes_on_with_its_authorities() {
 async fn the_flags_of_vault_are_refused_with_where_to_go() {
     let home = tempfile::tempdir().unwrap();
     for flag in ["--vault-address=https://vault", "--vault-role=x", "--serving-issuer=Vault:pki"] {
-        let told = run(home.path(), &["hub", "--gateway-name=localhost", flag]).await;
-        let said = "the hub asks Vault only through cert-manager; see docs/runbooks/company-root.md";
-        assert!(told.code == 2 && told.stderr.contains(said), "{flag}: {}", told.stderr);
+        let output = run(home.path(), &["hub", "--gateway-name=localhost", flag]).await;
+        let message = "the hub asks Vault only through cert-manager; see docs/runbooks/company-root.md";
+        assert!(output.code == 2 && output.stderr.contains(message), "{flag}: {}", output.stderr);
     }
 }

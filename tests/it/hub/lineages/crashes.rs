@@ -11,7 +11,7 @@ use rustls_pki_types::pem::PemObject;
 
 use super::kit::{OnServer, issue, members, rotate};
 use crate::hub::{mk_csr, mk_ready, submit};
-use test_kit::hub::{PATIENCE, RunningHub, certificate, wait_ready};
+use test_kit::hub::{RunningHub, TIMEOUT, certificate, wait_ready};
 use test_kit::wait_until;
 
 /// Milliseconds until each hub is killed: from before its first write to after its last.
@@ -39,7 +39,7 @@ async fn check(admin: &Client, lineage: &OnServer, running: &RunningHub) -> usiz
 }
 
 async fn settled(lineage: &OnServer) {
-    wait_until(PATIENCE, "every request for a rotation to be handled", async || {
+    wait_until(TIMEOUT, "every request for a rotation to be handled", async || {
         let members = lineage.members().await?;
         let ids: Vec<String> = members.iter().map(|member| member["id"].as_str().unwrap().to_owned()).collect();
         let waiting = members.iter().any(|member| member["state"] == "Next");
@@ -69,7 +69,7 @@ async fn a_hub_that_is_killed_at_any_moment_leaves_a_consistent_line() {
     let running = RunningHub::start(&hub).await;
     wait_ready(&admin, "telemetry", "True").await;
     settled(&lineage).await;
-    let given = wait_until(PATIENCE, "every CSR to be answered", async || {
+    let given = wait_until(TIMEOUT, "every CSR to be answered", async || {
         let given = check(&admin, &lineage, &running).await;
         (given == LIVES.len() + 1).then_some(given)
     })
@@ -94,7 +94,7 @@ async fn api_server_outage_during_rotation_loses_nothing() {
         hub.resume().await;
         check(&admin, &lineage, &running).await;
     }
-    wait_until(PATIENCE, "the rotation", async || {
+    wait_until(TIMEOUT, "the rotation", async || {
         lineage.members().await?.iter().any(|m| m["state"] == "Active" && m["id"] != first[0].as_str()).then_some(())
     })
     .await;

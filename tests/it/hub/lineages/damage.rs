@@ -20,14 +20,14 @@ use super::distrust::Person;
 use super::kit::{OnServer, issue};
 use super::serving::report;
 use crate::hub::{MOMENT, mk_csr, mk_ready, submit};
-use test_kit::hub::{PATIENCE, RunningHub, certificate, wait_csr, wait_ready};
+use test_kit::hub::{RunningHub, TIMEOUT, certificate, wait_csr, wait_ready};
 use test_kit::quick::pass;
 use test_kit::wait_until;
 
 type Data = BTreeMap<String, ByteString>;
 
 async fn unhealthy(lineage: &OnServer) -> String {
-    wait_until(PATIENCE, "AuthorityHealthy to be False", async || {
+    wait_until(TIMEOUT, "AuthorityHealthy to be False", async || {
         let conditions = lineage.status().await.conditions;
         let healthy = conditions.into_iter().find(|condition| condition.type_ == "AuthorityHealthy")?;
         (healthy.status == "False").then_some(healthy.reason)
@@ -42,7 +42,7 @@ async fn a_deleted_authority_stops_signing_and_is_not_made_anew() {
     issue(&hub, &admin).await;
     let active = lineage.wait(&["Active"]).await;
     // The status names the certificate's end before the Secret is deleted.
-    wait_until(PATIENCE, "the status to know of the certificate", async || {
+    wait_until(TIMEOUT, "the status to know of the certificate", async || {
         lineage.status().await.authorities[0].last_leaf_expires.is_some().then_some(())
     })
     .await;
@@ -69,9 +69,9 @@ async fn a_deleted_authority_stops_signing_and_is_not_made_anew() {
     nothing_happens().await;
     assert_eq!(wait_ready(&admin, "telemetry", "False").await.0, "AuthorityMissing");
     assert_eq!(lineage.status().await.authorities[0].id, active[0], "status still names it");
-    let told = Person::ann(&hub).ca(&["revoke", "telemetry", &active[0], "--yes"]).await;
+    let output = Person::ann(&hub).ca(&["revoke", "telemetry", &active[0], "--yes"]).await;
     let sentence = "nothing was asked: the hub takes no step of telemetry until it can read its Secret. ";
-    assert_eq!((told.code, told.stderr.contains(sentence)), (1, true), "{}", told.stderr);
+    assert_eq!((output.code, output.stderr.contains(sentence)), (1, true), "{}", output.stderr);
     backup.metadata.resource_version = None;
     backup.metadata.uid = None;
     lineage.secrets.create(&PostParams::default(), &backup).await.unwrap();
@@ -88,9 +88,9 @@ async fn authorities_of_the_gateway_are_revoked_unless_unreadable() {
     let mut ids = lineage.wait(&["Active"]).await;
     issue(&hub, &admin).await; // an agent that may not have the next anchor
     for _ in 0..2 {
-        let told = ann.ca(&["revoke", "--serving", &ids[0], "--yes"]).await;
-        assert_eq!(told.code, 0, "{}", told.stderr);
-        ids = wait_until(PATIENCE, "another authority, and its problem", async || {
+        let output = ann.ca(&["revoke", "--serving", &ids[0], "--yes"]).await;
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        ids = wait_until(TIMEOUT, "another authority, and its problem", async || {
             let now = report(&lineage).await;
             let id = now["authorities"][0]["id"].as_str().filter(|id| *id != ids[0])?;
             now["problem"].is_string().then(|| vec![id.to_owned()])
@@ -98,13 +98,13 @@ async fn authorities_of_the_gateway_are_revoked_unless_unreadable() {
         .await;
     }
     lineage.secrets.delete(lineage.secret, &Default::default()).await.unwrap();
-    wait_until(PATIENCE, "the loss to be reported", async || {
+    wait_until(TIMEOUT, "the loss to be reported", async || {
         report(&lineage).await["problem"].as_str()?.contains("is gone").then_some(())
     })
     .await;
-    let told = ann.ca(&["revoke", "--serving", &ids[0], "--yes"]).await;
+    let output = ann.ca(&["revoke", "--serving", &ids[0], "--yes"]).await;
     let sentence = "nothing was asked: the hub takes no step of (serving) until it can read its Secret. ";
-    assert_eq!((told.code, told.stderr.contains(sentence)), (1, true), "{}", told.stderr);
+    assert_eq!((output.code, output.stderr.contains(sentence)), (1, true), "{}", output.stderr);
 }
 
 /// One way to break the Secret, and what the message must name.

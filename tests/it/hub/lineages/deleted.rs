@@ -9,7 +9,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::PostParams;
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, wait_ready};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, wait_ready};
 use test_kit::wait_until;
 
 use super::kit::issue;
@@ -43,11 +43,11 @@ impl Rotating {
 
     /// Waits until the gateway is told to trust these authorities, and no others.
     async fn wait_trusted(&self, ids: &[String]) {
-        wait_until(PATIENCE, &format!("the gateway to be told to trust {ids:?}"), async || {
+        wait_until(TIMEOUT, &format!("the gateway to be told to trust {ids:?}"), async || {
             let trust = self.running.trust.borrow().clone();
-            let told = trust.signers.iter().flat_map(|signer| signer.client_anchors.authorities());
-            let told: BTreeSet<_> = told.map(|authority| authority.id().as_str()).collect();
-            told.into_iter().eq(BTreeSet::from_iter(ids)).then_some(())
+            let reported = trust.signers.iter().flat_map(|signer| signer.client_anchors.authorities());
+            let reported: BTreeSet<_> = reported.map(|authority| authority.id().as_str()).collect();
+            reported.into_iter().eq(BTreeSet::from_iter(ids)).then_some(())
         })
         .await;
     }
@@ -64,7 +64,7 @@ impl Rotating {
         let ids = self.ids.clone();
         self.reach(&["Active", "Old"]).await;
         assert_eq!(self.ids, ids, "the rotation that was under way");
-        self.lineage.look().await;
+        self.lineage.reconcile().await;
         assert_eq!(self.lineage.wait(&["Active", "Old"]).await, ids, "the request is not done again");
         let request = self.submit().await;
         self.assert_goes_on(&request).await;

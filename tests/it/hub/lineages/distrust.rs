@@ -18,7 +18,7 @@ use crate::cli::{Output, run, write};
 use crate::hub::{mk_csr, mk_ready, mk_served, submit, wait_event};
 use test_kit::gate::{Gate, Moment};
 use test_kit::hub::{
-    PATIENCE, RunningHub, RunningHubOptions, certificate, condition, fresh_ledger, telemetry, wait_csr, wait_ready,
+    RunningHub, RunningHubOptions, TIMEOUT, certificate, condition, fresh_ledger, telemetry, wait_csr, wait_ready,
 };
 use test_kit::objects::managed_cluster_addons;
 use test_kit::{TestHub, log, wait_until};
@@ -77,7 +77,7 @@ async fn a_tainted_authority_signs_nothing_more_and_is_replaced() {
     let (_, note) = wait_event(&admin, "AuthorityTainted").await;
     assert!(note.starts_with(&format!("The authority {} is tainted", first[0])), "{note}");
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
-    lineage.look().await;
+    lineage.reconcile().await;
     assert!(!is_issued(&admin, &name).await, "it waits");
     assert_eq!(lineage.wait(&["Next", "Active"]).await, ids, "gateways do not trust the next one yet");
     running.follow_once();
@@ -97,7 +97,7 @@ async fn a_tainted_authority_signs_nothing_more_and_is_replaced() {
     assert!(step("tainted"), "the audit log has the step: {text}");
 
     super::kit::roll_back(&admin, &ids[0]).await;
-    wait_until(PATIENCE, "the refusal", async || {
+    wait_until(TIMEOUT, "the refusal", async || {
         let conditions = lineage.status().await.conditions;
         let rotating = conditions.into_iter().find(|condition| condition.type_ == "Rotating")?;
         rotating.message.ends_with(&format!("the previous authority {} is tainted.", first[0])).then_some(())
@@ -121,25 +121,25 @@ async fn a_tainted_next_is_replaced_and_no_hub_misses_it() {
     super::rotate(&admin, "r1").await;
     let before = lineage.wait(&["Next", "Active"]).await;
     lineage.wait_bundle(&before).await;
-    lineage.wait_told(&["Next", "Active"], &before).await; // the command reads the status
-    let told = ann.ca(&["taint", "telemetry", "--authority", "0123456789abcdef"]).await;
+    lineage.wait_reported(&["Next", "Active"], &before).await; // the command reads the status
+    let output = ann.ca(&["taint", "telemetry", "--authority", "0123456789abcdef"]).await;
     let sentence = "telemetry has no authority 0123456789abcdef: `addon-signer ca status` lists them";
-    assert_eq!((told.code, told.stderr.contains(sentence)), (1, true), "{}", told.stderr);
-    let told = ann.ca(&["taint", "telemetry", "--authority", &before[0]]).await;
+    assert_eq!((output.code, output.stderr.contains(sentence)), (1, true), "{}", output.stderr);
+    let output = ann.ca(&["taint", "telemetry", "--authority", &before[0]]).await;
     let sentence = format!("Asked the hub to taint {} of telemetry. Another authority takes its place.\n", before[0]);
-    assert_eq!((told.code, told.stderr.ends_with(&sentence)), (0, true), "{}", told.stderr);
-    let after = wait_until(PATIENCE, "another one", async || {
+    assert_eq!((output.code, output.stderr.ends_with(&sentence)), (0, true), "{}", output.stderr);
+    let after = wait_until(TIMEOUT, "another one", async || {
         let ids = lineage.wait(&["Next", "Active"]).await;
         (ids[0] != before[0]).then_some(ids)
     })
     .await;
     assert_eq!(after[1], before[1]);
     lineage.wait_bundle(&after).await;
-    lineage.wait_told(&["Next", "Active"], &after).await;
+    lineage.wait_reported(&["Next", "Active"], &after).await;
     assert_eq!(lineage.data().await.len(), 5, "its key is gone");
-    let told = ann.ca(&["taint", "telemetry"]).await;
+    let output = ann.ca(&["taint", "telemetry"]).await;
     let hint = format!("If its Secret was copied, taint {} as well: it is the next to sign.\n", after[0]);
-    assert_eq!((told.code, told.stderr.ends_with(&hint)), (0, true), "{}", told.stderr);
+    assert_eq!((output.code, output.stderr.ends_with(&hint)), (0, true), "{}", output.stderr);
     running.stop().await;
     let _running = start(&hub, &ledger).await;
     let ids = lineage.wait(&["Active", "Old"]).await;
@@ -155,11 +155,11 @@ async fn a_tainted_serving_authority_signs_until_next_may() {
     let (lineage, ann) = (OnServer::serving(&admin), Person::ann(&hub));
     let first = lineage.wait(&["Active"]).await;
     issue(&hub, &admin).await;
-    let told = ann.ca(&["taint", "--serving"]).await;
-    assert_eq!(told.code, 0, "{}", told.stderr);
+    let output = ann.ca(&["taint", "--serving"]).await;
+    assert_eq!(output.code, 0, "{}", output.stderr);
     let ids = lineage.wait(&["Next", "Active"]).await;
     assert_eq!(ids[1], first[0]);
-    wait_until(PATIENCE, "the report", async || {
+    wait_until(TIMEOUT, "the report", async || {
         (report(&lineage).await["authorities"][1]["tainted"] == json!(true)).then_some(())
     })
     .await;
@@ -191,7 +191,7 @@ async fn a_revoked_active_is_replaced_at_once_and_no_hub_misses_it() {
     let first = lineage.wait(&["Active"]).await;
     let by_first = issue(&hub, &admin).await;
     revoke(&admin, &first[0]).await;
-    let second = wait_until(PATIENCE, "another authority", async || {
+    let second = wait_until(TIMEOUT, "another authority", async || {
         let ids = lineage.wait(&["Active"]).await;
         (ids != first).then_some(ids)
     })
@@ -222,7 +222,7 @@ async fn a_revoked_active_is_replaced_at_once_and_no_hub_misses_it() {
 
 /// Waits until the hub reports that the addon's certificate is of this authority.
 async fn wait_certificate(admin: &Client, id: &str) {
-    wait_until(PATIENCE, "the report on the certificate", async || {
+    wait_until(TIMEOUT, "the report on the certificate", async || {
         let addon = managed_cluster_addons(admin, "spoke1").await.get("telemetry").await.unwrap();
         addon.data["status"]["conditions"].to_string().contains(id).then_some(())
     })
@@ -242,7 +242,7 @@ async fn what_would_be_locked_out_is_said_before_it_is() {
 
     super::rotate(&admin, "r1").await;
     let ids = lineage.wait(&["Next", "Active"]).await;
-    wait_until(PATIENCE, "the report", async || lineage.status().await.rotation?.waiting_for).await;
+    wait_until(TIMEOUT, "the report", async || lineage.status().await.rotation?.waiting_for).await;
     let waits = ann.ca(&["plan", "telemetry", "--output", "json"]).await;
     assert_eq!(waits.code, 3, "{}", waits.stderr);
     let plan: serde_json::Value = serde_json::from_str(&waits.stdout).unwrap();
@@ -263,7 +263,7 @@ async fn what_would_be_locked_out_is_said_before_it_is() {
     assert!(row.contains('Z') && row.ends_with("unknown"), "by the hub's report: {}", refused.stderr);
     assert!(refused.stderr.contains("Unknown: the ledger was not asked"), "{}", refused.stderr);
     assert!(refused.stderr.contains(&format!("--yes revokes {} of telemetry on context ", first[0])));
-    lineage.look().await;
+    lineage.reconcile().await;
     assert_eq!(lineage.wait(&["Next", "Active"]).await, ids, "nothing was revoked");
     let missing = ann.ca(&["revoke", "telemetry", "0123456789abcdef"]).await;
     assert_eq!(missing.code, 1, "{}", missing.stderr);
@@ -294,7 +294,7 @@ async fn advance_removes_an_old_authority_that_nobody_needs() {
     let sentence = format!("`addon-signer ca revoke` removes {} all the same", ids[1]);
     assert_eq!((refused.code, refused.stderr.contains(&sentence)), (3, true), "{}", refused.stderr);
     assert!(refused.stderr.lines().any(|row| row.starts_with("spoke1")), "{}", refused.stderr);
-    lineage.look().await;
+    lineage.reconcile().await;
     assert_eq!(lineage.wait(&["Active", "Old"]).await, ids);
     let addons = managed_cluster_addons(&admin, "spoke1").await;
     addons.delete("telemetry", &Default::default()).await.unwrap();
@@ -324,7 +324,7 @@ async fn requests_of_two_administrators_are_both_done() {
     // The one that has signed nothing is removed soon after.
     let (decisions, _, _guard) = log::capture_audit();
     let _running = start(&hub, &ledger).await;
-    wait_until(PATIENCE, "both to be tainted", async || {
+    wait_until(TIMEOUT, "both to be tainted", async || {
         let steps = decisions.json();
         let is_tainted = |id: &String| steps.iter().any(|step| step["step"] == "tainted" && step["authority"] == *id);
         ids.iter().all(is_tainted).then_some(())
@@ -340,7 +340,7 @@ async fn a_request_is_written_only_onto_what_the_command_has_seen() {
     lineage.wait(&["Active"]).await;
     super::rotate(&admin, "r1").await;
     let ids = lineage.wait(&["Next", "Active"]).await;
-    wait_until(PATIENCE, "the report", async || lineage.status().await.rotation?.waiting_for).await;
+    wait_until(TIMEOUT, "the report", async || lineage.status().await.rotation?.waiting_for).await;
 
     // The lineage takes a step after the command has read it: another authority signs than the one to taint.
     let gate = Gate::in_front_of(hub.admin().await).await;
@@ -350,12 +350,12 @@ async fn a_request_is_written_only_onto_what_the_command_has_seen() {
         gate.stopped().await;
         running.follow_once();
         let signs = |status: AddOnSignerStatus| status.authorities[0].state == AuthorityState::Active;
-        wait_until(PATIENCE, "the step", async || signs(lineage.status().await).then_some(())).await;
+        wait_until(TIMEOUT, "the step", async || signs(lineage.status().await).then_some(())).await;
         gate.open();
     };
-    let (told, ()) = tokio::join!(ann.ca(&["taint", "telemetry"]), meanwhile);
+    let (output, ()) = tokio::join!(ann.ca(&["taint", "telemetry"]), meanwhile);
     let sentence = "telemetry has changed meanwhile: see `addon-signer ca status telemetry`, and ask again";
-    assert_eq!((told.code, told.stderr.contains(sentence)), (1, true), "{}", told.stderr);
+    assert_eq!((output.code, output.stderr.contains(sentence)), (1, true), "{}", output.stderr);
 
     // Somebody else's write comes between the last look and the command's own write.
     gate.stop_at(Moment::Late, |write| write.path.ends_with("/addonsigners/telemetry"));

@@ -46,7 +46,7 @@ async fn an_authority_that_is_edited_away_is_said_and_not_missed() {
         assert!(log.text().lines().any(says), "{}", log.text());
         let request = world.submit().await;
         world.assert_goes_on(&request).await;
-        world.lineage.look().await;
+        world.lineage.reconcile().await;
         assert_eq!(world.lineage.wait(&["Active"]).await, world.ids, "the request for the rotation was handled");
         rotate(&world.admin, "r2").await;
         let ids = world.lineage.wait(&["Next", "Active"]).await;

@@ -11,7 +11,7 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::ListParams;
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client, ResourceExt};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, wait_ready};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, certificate, fresh_ledger, wait_ready};
 use test_kit::objects::read_as_is;
 use test_kit::postgres::Database;
 use test_kit::soak::soak;
@@ -73,7 +73,7 @@ impl Sizes {
 async fn at_rest(lineage: &OnServer) -> String {
     let ids = lineage.wait(&["Active"]).await;
     lineage.wait_bundle(&ids).await;
-    wait_until(PATIENCE, "the status to be at rest", async || {
+    wait_until(TIMEOUT, "the status to be at rest", async || {
         let status = lineage.status().await;
         (status.rotation.is_none() && status.authorities.iter().map(|it| &it.id).eq(&ids)).then_some(())
     })
@@ -171,7 +171,7 @@ async fn timed(agent: &Api<CertificateSigningRequest>) -> Duration {
     let began = Instant::now();
     let name = agent.create(&Default::default(), &mk_csr("spoke1", "telemetry")).await.unwrap().name_any();
     let is_issued = |csr: Option<&CertificateSigningRequest>| csr.is_some_and(|csr| certificate(csr).is_some());
-    tokio::time::timeout(PATIENCE, await_condition(agent.clone(), &name, is_issued)).await.unwrap().unwrap();
+    tokio::time::timeout(TIMEOUT, await_condition(agent.clone(), &name, is_issued)).await.unwrap().unwrap();
     began.elapsed()
 }
 

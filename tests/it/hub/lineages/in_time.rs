@@ -10,7 +10,7 @@ use serde_json::json;
 use super::kit::{OnServer, create_undecodable, issue, rotate};
 use super::serving::{activate_after, not_after, report};
 use crate::hub::{mk_ready, mk_ready_with, mk_served, wait_event};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, change_signer, telemetry, wait_ready};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, change_signer, telemetry, wait_ready};
 use test_kit::{TestHub, log, wait_until};
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -39,14 +39,14 @@ async fn client_successor_untrusted_by_gateway_is_forced_in_time() {
     rotate(&admin, "r1").await;
     let ids = lineage.wait(&["Next", "Active"]).await;
     advance_to_the_end(&running, &lineage, DAY + HOUR).await;
-    lineage.look().await;
+    lineage.reconcile().await;
     assert_eq!(lineage.wait(&["Next", "Active"]).await, ids, "there is still time");
     advance_to_the_end(&running, &lineage, DAY - HOUR).await;
-    wait_until(PATIENCE, "the next authority to sign", async || {
+    wait_until(TIMEOUT, "the next authority to sign", async || {
         (lineage.active().await.id().as_str() == ids[0]).then_some(())
     })
     .await;
-    let message = wait_until(PATIENCE, "the condition", async || {
+    let message = wait_until(TIMEOUT, "the condition", async || {
         let conditions = lineage.status().await.conditions;
         let rotating = conditions.into_iter().find(|condition| condition.type_ == "Rotating")?;
         (rotating.reason == "Forced").then_some(rotating.message)
@@ -71,20 +71,20 @@ async fn serving_successor_without_evidence_is_forced_in_time() {
     create_undecodable(&admin, "broken").await;
     lineage.rotate_by_map("r1").await;
     let ids = lineage.wait(&["Next", "Active"]).await;
-    let waiting = wait_until(PATIENCE, "what it waits for", async || {
+    let waiting = wait_until(TIMEOUT, "what it waits for", async || {
         report(&lineage).await["rotation"]["waitingFor"].as_str().map(str::to_owned)
     })
     .await;
     assert!(waiting.contains("the AddOnSigner broken, which is not served"), "{waiting}");
     advance_to_the_end(&running, &lineage, DAY + HOUR).await;
-    lineage.look().await;
+    lineage.reconcile().await;
     assert_eq!(lineage.wait(&["Next", "Active"]).await, ids, "there is still time");
     advance_to_the_end(&running, &lineage, DAY - HOUR).await;
-    wait_until(PATIENCE, "the next authority to sign", async || {
+    wait_until(TIMEOUT, "the next authority to sign", async || {
         (lineage.active().await.id().as_str() == ids[0]).then_some(())
     })
     .await;
-    wait_until(PATIENCE, "the condition", async || {
+    wait_until(TIMEOUT, "the condition", async || {
         let (reason, message) = wait_ready(&admin, "telemetry", "True").await;
         (reason == "GatewayAuthorityForced" && message.contains(&ids[0])).then_some(())
     })
@@ -105,7 +105,7 @@ async fn change_lives(admin: &Client, life: &str) {
 
 /// Issues certificates until one lives longer than `life`, because the hub has the new rules.
 async fn issue_for(hub: &TestHub, admin: &Client, running: &RunningHub, life: Duration) -> CertificateDer<'static> {
-    wait_until(PATIENCE, "a certificate by the new rules", async || {
+    wait_until(TIMEOUT, "a certificate by the new rules", async || {
         let leaf = issue(hub, admin).await;
         (not_after(&leaf) > running.clock.now().plus(life)).then_some(leaf)
     })
@@ -122,7 +122,7 @@ async fn next_serving_authority_can_sign_before_previous_one_ends() {
     issue(&hub, &admin).await;
     change_lives(&admin, "8760h").await;
     issue_for(&hub, &admin, &running, 300 * DAY).await;
-    lineage.look().await;
+    lineage.reconcile().await;
     lineage.wait(&["Next", "Active"]).await;
     let at = activate_after(&lineage).await;
     assert!(at <= active.not_after().minus(2 * DAY), "{at}");
@@ -138,10 +138,10 @@ async fn serving_authority_is_replaced_in_time_for_longest_lifetime() {
     change_lives(&admin, "2880h").await;
     running.clock.advance(139 * DAY);
     let leaf = issue_for(&hub, &admin, &running, 119 * DAY).await;
-    lineage.look().await;
+    lineage.reconcile().await;
     assert_eq!(lineage.active().await.id(), active.id());
     running.clock.advance(10 * DAY);
-    lineage.look().await;
+    lineage.reconcile().await;
     lineage.wait(&["Next", "Active"]).await;
     let at = activate_after(&lineage).await;
     assert!(at >= not_after(&leaf), "{at}");
@@ -159,11 +159,11 @@ async fn a_clock_that_jumps_ahead_drops_nothing_and_the_hub_says_so() {
     let ids = lineage.wait(&["Active", "Old"]).await;
     lineage.wait_bundle(&ids).await;
     running.clock.advance(2 * DAY);
-    lineage.look().await;
+    lineage.reconcile().await;
     assert_eq!(lineage.wait(&["Active", "Old"]).await, ids);
     lineage.wait_bundle(&ids).await;
     assert!(lineage.data().await.contains_key(&format!("{}.key", ids[1])));
-    wait_until(PATIENCE, "the condition", async || {
+    wait_until(TIMEOUT, "the condition", async || {
         let conditions = lineage.status().await.conditions;
         let rotating = conditions.into_iter().find(|condition| condition.type_ == "Rotating")?;
         rotating.message.contains("the hub's clock to be set").then_some(())

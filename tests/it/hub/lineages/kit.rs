@@ -21,7 +21,7 @@ use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
 
 use crate::hub::{mk_csr, submit};
-use test_kit::hub::{PATIENCE, certificate, change_signer, wait_csr};
+use test_kit::hub::{TIMEOUT, certificate, change_signer, wait_csr};
 use test_kit::wait::wait_or_explain;
 use test_kit::{TestHub, wait_for, wait_until};
 
@@ -66,7 +66,7 @@ impl OnServer {
 
     /// Replaces the Secret's content.
     pub(in crate::hub) async fn set_data(&self, data: BTreeMap<String, ByteString>) {
-        wait_until(PATIENCE, "the Secret to be replaced", async || {
+        wait_until(TIMEOUT, "the Secret to be replaced", async || {
             let mut secret = self.secrets.get(self.secret).await.unwrap();
             secret.data = Some(data.clone());
             self.secrets.replace(self.secret, &PostParams::default(), &secret).await.ok()
@@ -93,7 +93,7 @@ impl OnServer {
             is_wanted.then(ids)
         };
         let what = format!("the lineage {} to be {states:?}", self.secret);
-        wait_or_explain(PATIENCE, &what, probe, || format!("{:#?}", last.borrow())).await
+        wait_or_explain(TIMEOUT, &what, probe, || format!("{:#?}", last.borrow())).await
     }
 
     /// The published anchors, if there are any.
@@ -104,7 +104,7 @@ impl OnServer {
 
     /// Waits until the status has these authorities, of which the first one signs: what is issued now is by that one.
     pub(in crate::hub) async fn wait_signs(&self, ids: &[String]) {
-        wait_until(PATIENCE, &format!("the status to have {ids:?}"), async || {
+        wait_until(TIMEOUT, &format!("the status to have {ids:?}"), async || {
             let authorities = self.status().await.authorities;
             let signs = authorities.first().is_some_and(|first| first.state == AuthorityState::Active);
             (signs && authorities.iter().map(|authority| &authority.id).eq(ids)).then_some(())
@@ -113,18 +113,18 @@ impl OnServer {
     }
 
     /// Waits until the status has these authorities in these states.
-    pub(super) async fn wait_told(&self, states: &[&str], ids: &[String]) {
+    pub(super) async fn wait_reported(&self, states: &[&str], ids: &[String]) {
         let wanted: Vec<_> = states.iter().zip(ids).map(|(state, id)| format!("{state} {id}")).collect();
-        wait_until(PATIENCE, &format!("the status to have {wanted:?}"), async || {
-            let told = self.status().await.authorities.into_iter().map(|it| format!("{:?} {}", it.state, it.id));
-            told.eq(wanted.iter().cloned()).then_some(())
+        wait_until(TIMEOUT, &format!("the status to have {wanted:?}"), async || {
+            let reported = self.status().await.authorities.into_iter().map(|it| format!("{:?} {}", it.state, it.id));
+            reported.eq(wanted.iter().cloned()).then_some(())
         })
         .await;
     }
 
     /// Waits until exactly these anchors are published.
     pub(in crate::hub) async fn wait_bundle(&self, ids: &[String]) {
-        wait_until(PATIENCE, &format!("{} to hold {ids:?}", self.map), async || {
+        wait_until(TIMEOUT, &format!("{} to hold {ids:?}", self.map), async || {
             let bundle = self.bundle().await?;
             let mut found: Vec<_> = bundle.authorities().iter().map(|a| a.id().to_string()).collect();
             let mut wanted = ids.to_vec();
@@ -148,13 +148,13 @@ impl OnServer {
 
     /// Waits until the hub has looked at the lineage with the time that its clock shows now. It publishes deleted
     /// anchors again; a round that had begun before may be the first to do so, but not the second.
-    pub(in crate::hub) async fn look(&self) {
+    pub(in crate::hub) async fn reconcile(&self) {
         for _ in 0..2 {
             let before = self.maps.get(self.map).await.unwrap().metadata.uid;
             self.maps.delete(self.map, &Default::default()).await.unwrap();
             let is_new = |map: Option<&ConfigMap>| map.is_some_and(|map| map.metadata.uid != before);
             let again = await_condition(self.maps.clone(), self.map, is_new);
-            wait_for(PATIENCE, "the anchors to be published again", again).await.unwrap();
+            wait_for(TIMEOUT, "the anchors to be published again", again).await.unwrap();
         }
     }
 
@@ -224,7 +224,7 @@ pub(super) async fn create_undecodable(admin: &Client, name: &str) {
     let object = DynamicObject::new(name, &resource).data(spec);
     let signers: Api<DynamicObject> = Api::all_with(admin.clone(), &resource);
     signers.create(&PostParams::default(), &object).await.unwrap();
-    wait_until(PATIENCE, "the hub to say so", async || {
+    wait_until(TIMEOUT, "the hub to say so", async || {
         let object = signers.get(name).await.ok()?;
         (object.data["status"]["conditions"][0]["reason"] == "InvalidSpec").then_some(())
     })

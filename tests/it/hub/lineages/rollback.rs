@@ -10,7 +10,7 @@ use super::rotation::{PAST_ALL_LEAVES, mk_held};
 use crate::cli::{run, write};
 use crate::hub::issuers::change;
 use crate::hub::{mk_ready, mk_served, wait_event};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, telemetry, wait_ready};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, telemetry, wait_ready};
 use test_kit::{TestHub, log, wait_until};
 
 const OLDER: &str = "older than the ledger";
@@ -31,11 +31,11 @@ async fn next_that_is_rolled_back_goes_with_its_key_and_anchor() {
     assert_eq!(keys, [format!("{}.crt", first[0]), format!("{}.key", first[0]), "line.json".to_owned()]);
     let (_, note) = wait_event(&admin, "AuthorityRemoved").await;
     assert!(note.contains(&ids[0]), "{note}");
-    lineage.look().await;
+    lineage.reconcile().await;
     assert_eq!(lineage.wait(&["Active"]).await, first, "the old request is done");
     rotate(&admin, "r2").await;
     let ids = lineage.wait(&["Next", "Active"]).await;
-    lineage.look().await;
+    lineage.reconcile().await;
     assert_eq!(lineage.wait(&["Next", "Active"]).await, ids, "the old request is about another one");
 }
 
@@ -54,7 +54,7 @@ async fn next_that_must_be_replaced_before_it_is_trusted_is_given_up() {
     wait_ready(&admin, "telemetry", "True").await;
     let far = running.clock.now().plus(Duration::from_secs(600 * 86_400));
     let outlasts_all = async || (lineage.active().await.not_after() > far).then_some(());
-    wait_until(PATIENCE, "an authority that outlasts the longest certificates", outlasts_all).await;
+    wait_until(TIMEOUT, "an authority that outlasts the longest certificates", outlasts_all).await;
     let first = lineage.wait(&["Active"]).await;
     change(&admin, live_for("24h")).await;
     issue(&hub, &admin).await; // so that Next waits for somebody
@@ -91,7 +91,7 @@ async fn previous_authority_signs_again_and_no_certificate_is_lost() {
     lineage.wait_signs(&ids).await;
     let by_second = issue(&hub, &admin).await;
     roll_back(&admin, &ids[0]).await;
-    let back = wait_until(PATIENCE, "the first one to sign again", async || {
+    let back = wait_until(TIMEOUT, "the first one to sign again", async || {
         let back = lineage.wait(&["Active", "Old"]).await;
         (back != ids).then_some(back)
     })
@@ -125,7 +125,7 @@ async fn a_rollback_without_the_previous_key_is_refused_and_said() {
     data.remove(&format!("{}.key", ids[1]));
     lineage.set_data(data).await;
     roll_back(&admin, &ids[0]).await;
-    wait_until(PATIENCE, "the condition to say why", async || {
+    wait_until(TIMEOUT, "the condition to say why", async || {
         let conditions = lineage.status().await.conditions;
         let rotating = conditions.into_iter().find(|condition| condition.type_ == "Rotating")?;
         let why = format!("is not done: the key of the previous authority {} cannot be used.", ids[1]);
@@ -134,9 +134,9 @@ async fn a_rollback_without_the_previous_key_is_refused_and_said() {
     .await;
     let home = tempfile::tempdir().unwrap();
     let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();
-    let told = run(home.path(), &["ca", "rollback", "telemetry", "--watch", "--kubeconfig", &kubeconfig]).await;
-    assert_eq!(told.code, 1, "{}", told.stderr);
-    assert!(told.stderr.contains("is not done: the key of the previous authority"), "{}", told.stderr);
+    let output = run(home.path(), &["ca", "rollback", "telemetry", "--watch", "--kubeconfig", &kubeconfig]).await;
+    assert_eq!(output.code, 1, "{}", output.stderr);
+    assert!(output.stderr.contains("is not done: the key of the previous authority"), "{}", output.stderr);
     assert_eq!(lineage.wait(&["Active", "Old"]).await, ids);
     issue(&hub, &admin).await;
 }

@@ -51,7 +51,7 @@ impl Rotating {
         }
         self.ids = self.lineage.wait(self.states).await;
         self.lineage.wait_bundle(&self.ids).await;
-        self.lineage.wait_told(self.states, &self.ids).await;
+        self.lineage.wait_reported(self.states, &self.ids).await;
         println!("{:?}", self.states); // shown when the test fails
         true
     }

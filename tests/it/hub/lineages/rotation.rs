@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::kit::{OnServer, issue, rotate, signed_by};
 use crate::hub::{MOMENT, mk_csr, mk_ready, mk_ready_with, submit, wait_event, wait_note};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT};
 use test_kit::lease::leases;
 use test_kit::quick::pass;
 use test_kit::{TestHub, wait_until};
@@ -41,7 +41,7 @@ async fn an_anchor_is_published_and_trusted_before_its_key_signs() {
     let ids = lineage.wait(&["Next", "Active"]).await;
     assert_eq!(ids[1], *first);
     lineage.wait_bundle(&ids).await;
-    wait_until(PATIENCE, "both to be handed to the gateway", async || (trusted(&running).len() == 2).then_some(()))
+    wait_until(TIMEOUT, "both to be handed to the gateway", async || (trusted(&running).len() == 2).then_some(()))
         .await;
     pass(MOMENT).await;
     lineage.poke().await;
@@ -60,7 +60,7 @@ async fn an_anchor_is_published_and_trusted_before_its_key_signs() {
     running.follow_once();
     lineage.wait(&["Active", "Old"]).await;
     // The step has its effect after it is recorded and published; the status comes after that.
-    wait_until(PATIENCE, "the status to say that the next one is active", async || {
+    wait_until(TIMEOUT, "the status to say that the next one is active", async || {
         let authorities = lineage.status().await.authorities;
         authorities.iter().any(|it| it.id == ids[0] && it.state == AuthorityState::Active).then_some(())
     })
@@ -99,7 +99,7 @@ async fn next_waits_for_the_gateway_here_and_for_those_apart() {
     rotate(&admin, "r1").await;
     let ids = lineage.wait(&["Next", "Active"]).await;
     let waits_for = async |what: &str| {
-        wait_until(PATIENCE, what, async || {
+        wait_until(TIMEOUT, what, async || {
             let rotation = lineage.status().await.rotation?;
             (rotation.waiting_for? == what).then_some(())
         })
@@ -125,7 +125,7 @@ async fn early_rotation_does_not_hurry_the_first_certificate() {
     rotate(&admin, "r1").await;
     lineage.wait(&["Next", "Active"]).await;
     let csr = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
-    wait_until(PATIENCE, "the first certificate to wait", async || {
+    wait_until(TIMEOUT, "the first certificate to wait", async || {
         let conditions = lineage.status().await.conditions;
         let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready")?;
         ready.message.contains("The first certificate waits for: 1 of 1 gateways").then_some(())
@@ -135,7 +135,7 @@ async fn early_rotation_does_not_hurry_the_first_certificate() {
     let issued = async || requests.get(&csr).await.unwrap().status?.certificate;
     assert!(issued().await.is_none());
     running.follow_once();
-    wait_until(PATIENCE, "the certificate", &issued).await;
+    wait_until(TIMEOUT, "the certificate", &issued).await;
 }
 
 /// The first authority of an AddOnSigner is no Next: it signs once every gateway trusts it, one in another process too.
@@ -146,7 +146,7 @@ async fn first_certificate_waits_for_gateways_to_trust_its_authority() {
     let [first] = &lineage.wait(&["Active"]).await[..] else { panic!() };
     leases(&admin).create(&Default::default(), &mk_apart("gateway-1", "")).await.unwrap();
     let ready = async |sentence: &str| {
-        wait_until(PATIENCE, sentence, async || {
+        wait_until(TIMEOUT, sentence, async || {
             let conditions = lineage.status().await.conditions;
             let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready")?;
             ready.message.contains(sentence).then_some(())
@@ -161,7 +161,7 @@ async fn first_certificate_waits_for_gateways_to_trust_its_authority() {
     ready("The first certificate waits for: 1 of 2 gateways to trust the new authority: gateway-1").await;
     assert!(issued().await.is_none());
     now_trusts(&admin, "gateway-1", first).await;
-    wait_until(PATIENCE, "the certificate", &issued).await;
+    wait_until(TIMEOUT, "the certificate", &issued).await;
     // One that comes later reads whom to trust before it serves.
     leases(&admin).create(&Default::default(), &mk_apart("gateway-2", "")).await.unwrap();
     issue(&hub, &admin).await;
@@ -190,8 +190,8 @@ async fn old_authority_goes_with_key_and_anchor_after_its_last_leaf() {
     let mut expected = vec![format!("{}.crt", ids[0]), format!("{}.key", ids[0]), "line.json".to_owned()];
     expected.sort();
     assert_eq!(keys, expected, "the old key is gone");
-    wait_until(PATIENCE, "the gateway to be told", async || (trusted(&running) == ids[..1]).then_some(())).await;
-    wait_until(PATIENCE, "the status to say so", async || {
+    wait_until(TIMEOUT, "the gateway to be told", async || (trusted(&running) == ids[..1]).then_some(())).await;
+    wait_until(TIMEOUT, "the status to say so", async || {
         let status = lineage.status().await;
         (status.rotation.is_none() && status.authorities.len() == 1).then_some(())
     })

@@ -18,7 +18,7 @@ use crate::hub::signers::change;
 use crate::hub::{MOMENT, mk_csr_of, mk_ready, mk_ready_with, mk_served};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::hub::{
-    PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, telemetry, wait_csr, wait_ready,
+    RunningHub, RunningHubOptions, TIMEOUT, certificate, fresh_ledger, telemetry, wait_csr, wait_ready,
 };
 use test_kit::quick::pass;
 use test_kit::{TestHub, wait_until};
@@ -44,7 +44,7 @@ pub(super) async fn gateway_request(hub: &TestHub) -> String {
 }
 
 pub(super) async fn activate_after(lineage: &OnServer) -> Timestamp {
-    let seconds = wait_until(PATIENCE, "the time of the next authority", async || {
+    let seconds = wait_until(TIMEOUT, "the time of the next authority", async || {
         lineage.members().await?.iter().find(|m| m["state"] == "Next")?["activateAfter"].as_i64()
     })
     .await;
@@ -69,7 +69,7 @@ async fn serving_authority_waits_for_last_certificate_without_it() {
     lineage.wait_bundle(&ids).await;
     let end = activate_after(&lineage).await;
     assert!(end >= not_after(&leaf));
-    wait_until(PATIENCE, "the report", async || {
+    wait_until(TIMEOUT, "the report", async || {
         let waiting = report(&lineage).await["rotation"]["waitingFor"].as_str()?.to_owned();
         let end = format!("the last certificate issued without the new anchor to expire at {end}, because");
         waiting.starts_with(&end).then_some(())
@@ -77,18 +77,18 @@ async fn serving_authority_waits_for_last_certificate_without_it() {
     .await;
     assert_eq!(report(&lineage).await["handledRequest"], "r1");
     running.clock.advance(Duration::from_secs(86_400 - 600));
-    lineage.look().await;
+    lineage.reconcile().await;
     lineage.wait(&["Next", "Active"]).await;
     assert_eq!(running.trust.borrow().serving_active, Some(first[0].as_str().into()));
     running.clock.advance(Duration::from_secs(5 * 3_600));
     lineage.poke().await;
     // The gateway's old certificate has expired by then, so the old authority is removed at once.
     assert_eq!(lineage.wait(&["Active"]).await, ids[..1]);
-    wait_until(PATIENCE, "the gateway to be told", async || {
+    wait_until(TIMEOUT, "the gateway to be told", async || {
         (running.trust.borrow().serving_active == Some(ids[0].as_str().into())).then_some(())
     })
     .await;
-    wait_until(PATIENCE, "the report", async || report(&lineage).await["rotation"].is_null().then_some(())).await;
+    wait_until(TIMEOUT, "the report", async || report(&lineage).await["rotation"].is_null().then_some(())).await;
 }
 
 /// If the serving lineage can no longer sign, a hub that has read its anchors still publishes them; a hub that has
@@ -99,17 +99,17 @@ async fn without_serving_anchors_nothing_is_signed_and_signer_says_so() {
     let lineage = OnServer::serving(&admin);
     let mut backup = lineage.secrets.get(lineage.secret).await.unwrap();
     lineage.secrets.delete(lineage.secret, &Default::default()).await.unwrap();
-    let said = async || {
+    let text = async || {
         let problem = report(&lineage).await["problem"].as_str().map(str::to_owned);
         problem.filter(|problem| problem.contains("the Secret addon-signer-serving-authorities is gone"))
     };
-    wait_until(PATIENCE, "the report to say so", said).await;
+    wait_until(TIMEOUT, "the report to say so", text).await;
     issue(&hub, &admin).await;
     drop(running);
     let _running = RunningHub::start(&hub).await;
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
     assert_eq!(reason, "GatewayAuthorityBroken");
-    wait_until(PATIENCE, "the report to say so", said).await;
+    wait_until(TIMEOUT, "the report to say so", text).await;
     assert!(message.contains("the Secret addon-signer-serving-authorities is gone"), "{message}");
     assert!(lineage.secrets.get_opt(lineage.secret).await.unwrap().is_none(), "not made anew");
     backup.metadata.resource_version = None;
@@ -133,12 +133,12 @@ async fn report_drops_forced_once_everybody_trusts_the_authority() {
     stored["authorities"][0]["activateAfter"] = json!(until.unix());
     data.insert("line.json".to_owned(), ByteString(serde_json::to_vec(&stored).unwrap()));
     lineage.set_data(data).await;
-    wait_until(PATIENCE, "the report to say so", async || {
+    wait_until(TIMEOUT, "the report to say so", async || {
         report(&lineage).await["problem"].as_str()?.contains("without evidence").then_some(())
     })
     .await;
     running.clock.advance(Duration::from_secs(3_601));
-    wait_until(PATIENCE, "the report to say it no more", async || {
+    wait_until(TIMEOUT, "the report to say it no more", async || {
         report(&lineage).await["problem"].is_null().then_some(())
     })
     .await;
@@ -189,7 +189,7 @@ async fn agents_of_signer_invalid_at_start_are_waited_for() {
     wait_ready(&admin, "telemetry", "False").await;
     lineage.rotate_by_map("r1").await;
     let awaited = "the AddOnSigner telemetry, which is not served, to be fixed or deleted";
-    wait_until(PATIENCE, "the report to name it", async || {
+    wait_until(TIMEOUT, "the report to name it", async || {
         report(&lineage).await["rotation"]["waitingFor"].as_str()?.contains(awaited).then_some(())
     })
     .await;

@@ -12,7 +12,7 @@ use crate::hub::crash::books::{entries, rows};
 use crate::hub::{mk_csr, mk_served, submit};
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::frozen::Frozen;
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, fresh_ledger, telemetry};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, certificate, fresh_ledger, telemetry};
 use test_kit::hub::{wait_csr, wait_ready};
 use test_kit::objects::managed_cluster_addons;
 use test_kit::silence::Silence;
@@ -42,14 +42,14 @@ async fn silent_connection_is_replaced_and_hub_learns_what_it_missed() {
     addons.patch("telemetry", &PatchParams::default(), &Patch::Merge(&suspend)).await.unwrap();
     let eligibility =
         || running.registry.read(|it| it.check(&"spoke1".parse().unwrap(), &"telemetry".parse().unwrap()));
-    wait_until(PATIENCE, "the suspension to be known", async || {
+    wait_until(TIMEOUT, "the suspension to be known", async || {
         (eligibility() == Err(NotRegistered::AddOnSuspended)).then_some(())
     })
     .await;
     assert!(silence.connections() > before, "by a new connection");
     rotate(&admin, "r1").await;
     // The first authority has signed nothing, so it goes at once.
-    wait_until(PATIENCE, "the rotation", async || (lineage.wait(&["Active"]).await != first).then_some(())).await;
+    wait_until(TIMEOUT, "the rotation", async || (lineage.wait(&["Active"]).await != first).then_some(())).await;
 
     silence.fall();
     let resume = json!({"metadata": {"annotations": {"addon-signer.io/suspended": null}}});
@@ -87,7 +87,7 @@ async fn frozen_api_server_causes_no_hang_and_no_double_signature() {
     let addons = managed_cluster_addons(&admin, "spoke2").await;
     addons.patch("telemetry", &PatchParams::default(), &Patch::Merge(&suspend)).await.unwrap();
     let frozen = Frozen::with_children(server.api_server_id());
-    wait_until(PATIENCE, "a leader that cannot see to lead no longer", async || {
+    wait_until(TIMEOUT, "a leader that cannot see to lead no longer", async || {
         (running.leading.leadership() == Leadership::Unsure { epoch }).then_some(())
     })
     .await;
@@ -97,13 +97,13 @@ async fn frozen_api_server_causes_no_hang_and_no_double_signature() {
     assert_eq!(running.leads().await, epoch, "nobody else has taken over");
     let eligibility =
         || running.registry.read(|it| it.check(&"spoke2".parse().unwrap(), &"telemetry".parse().unwrap()));
-    wait_until(PATIENCE, "the suspension to be known", async || {
+    wait_until(TIMEOUT, "the suspension to be known", async || {
         (eligibility() == Err(NotRegistered::AddOnSuspended)).then_some(())
     })
     .await;
     wait_csr(&admin, &name, "issued", certificate).await;
     // The first authority may have signed the CSR, so it may stay; the next one signs.
-    wait_until(PATIENCE, "the rotation", async || (lineage.active().await.id().as_str() != first[0]).then_some(()))
+    wait_until(TIMEOUT, "the rotation", async || (lineage.active().await.id().as_str() != first[0]).then_some(()))
         .await;
     let url = location.to_string();
     let certificates: Vec<_> = rows(&url).await.into_iter().filter(|row| row.certificate.is_some()).collect();

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::json;
-use test_kit::hub::{PATIENCE, create_signer, wait_ready};
+use test_kit::hub::{TIMEOUT, create_signer, wait_ready};
 use test_kit::{accept_cluster, install_addon, wait_until};
 
 use super::kit::OnServer;
@@ -58,7 +58,7 @@ async fn problem(world: &Rotating, secret: &str) -> String {
     if secret == SERVING {
         let lineage = OnServer::serving(&world.admin);
         let problem = async || Some(report(&lineage).await["problem"].as_str()?.to_owned());
-        return wait_until(PATIENCE, "the report to name a problem", problem).await;
+        return wait_until(TIMEOUT, "the report to name a problem", problem).await;
     }
     let signer = secret.strip_suffix("-client-authorities").unwrap();
     let (reason, message) = wait_ready(&world.admin, signer, "False").await;
@@ -71,7 +71,7 @@ async fn is_back(world: &Rotating, secret: &str) {
     if secret == SERVING {
         let lineage = OnServer::serving(&world.admin);
         let is_good = async || report(&lineage).await.get("problem").is_none().then_some(());
-        return wait_until(PATIENCE, "the report to name no problem", is_good).await;
+        return wait_until(TIMEOUT, "the report to name no problem", is_good).await;
     }
     wait_ready(&world.admin, secret.strip_suffix("-client-authorities").unwrap(), "True").await;
 }

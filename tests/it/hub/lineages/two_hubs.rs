@@ -14,7 +14,7 @@ use rustls_pki_types::pem::PemObject;
 
 use super::kit::{OnServer, issue, rotate};
 use crate::hub::{MOMENT, mk_csr, mk_ready, mk_served};
-use test_kit::hub::{PATIENCE, RunningHub, RunningHubOptions, certificate, telemetry, wait_csr, wait_ready};
+use test_kit::hub::{RunningHub, RunningHubOptions, TIMEOUT, certificate, telemetry, wait_csr, wait_ready};
 use test_kit::quick::pass;
 use test_kit::{TestHub, wait_until};
 
@@ -31,7 +31,7 @@ async fn two_hubs_make_one_authority_and_one_certificate_per_request() {
     let lineage = OnServer::client(&admin);
     let active = lineage.wait(&["Active"]).await;
     for running in [&first, &second] {
-        wait_until(PATIENCE, "both hubs to trust the same authority", async || {
+        wait_until(TIMEOUT, "both hubs to trust the same authority", async || {
             let trust = running.trust.borrow().clone();
             let [signer] = &trust.signers[..] else { return None };
             (signer.client_anchors.authorities()[0].id().as_str() == active[0]).then_some(())

@@ -3,7 +3,7 @@
 use addon_signer_core::ca::bundle::Purpose;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::wait_until;
 
 use super::kit::{OnServer, issue, revoke, signed_by};
@@ -20,7 +20,7 @@ async fn a_revocation_does_not_wait_for_its_publication() {
     lineage.maps.patch(lineage.map, &PatchParams::default(), &frozen).await.unwrap();
     revoke(&admin, &first[0]).await;
     let trusted = || running.trust.borrow().signers[0].client_anchors.clone();
-    wait_until(PATIENCE, "the gateway to trust another authority alone", async || {
+    wait_until(TIMEOUT, "the gateway to trust another authority alone", async || {
         let ids: Vec<_> = trusted().authorities().iter().map(|authority| authority.id().to_string()).collect();
         (ids.len() == 1 && ids != first).then_some(())
     })
@@ -32,10 +32,10 @@ async fn a_revocation_does_not_wait_for_its_publication() {
         metrics.lines().any(|it| it == line).then_some(())
     };
     let unpublished = |number| format!("addon_signer_anchors_unpublished{{signer=\"telemetry\"}} {number}");
-    wait_until(PATIENCE, "the metric", async || metrics(&unpublished(1)).await).await;
+    wait_until(TIMEOUT, "the metric", async || metrics(&unpublished(1)).await).await;
     metrics("addon_signer_signer_ready{signer=\"telemetry\"} 1").await.unwrap();
     lineage.maps.delete(lineage.map, &DeleteParams::default()).await.unwrap();
     let second = lineage.wait(&["Active"]).await;
     lineage.wait_bundle(&second).await;
-    wait_until(PATIENCE, "the metric", async || metrics(&unpublished(0)).await).await;
+    wait_until(TIMEOUT, "the metric", async || metrics(&unpublished(0)).await).await;
 }

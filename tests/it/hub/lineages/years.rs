@@ -17,7 +17,7 @@ use serde_json::json;
 use super::kit::{OnServer, create_undecodable};
 use super::serving::{gateway_request, not_after};
 use crate::hub::{distribution, mk_csr, submit};
-use test_kit::hub::{PATIENCE, RunningHub, certificate, create_signer, deploy, telemetry, wait_ready};
+use test_kit::hub::{RunningHub, TIMEOUT, certificate, create_signer, deploy, telemetry, wait_ready};
 use test_kit::soak::soak;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
@@ -44,7 +44,7 @@ struct StoredPair {
 async fn issued(admin: &Client, name: &str) -> CertificateSigningRequest {
     let requests: Api<CertificateSigningRequest> = Api::all(admin.clone());
     let is_issued = |csr: Option<&CertificateSigningRequest>| csr.is_some_and(|csr| certificate(csr).is_some());
-    tokio::time::timeout(PATIENCE, await_condition(requests, name, is_issued)).await.unwrap().unwrap().unwrap()
+    tokio::time::timeout(TIMEOUT, await_condition(requests, name, is_issued)).await.unwrap().unwrap().unwrap()
 }
 
 fn leaf(csr: &CertificateSigningRequest) -> CertificateDer<'static> {
@@ -97,7 +97,7 @@ async fn every_agent_trusts_gateway_for_a_year_and_a_half() {
             assert!(agents.iter().all(trusted), "{now}: the gateway's certificate before it is renewed");
         }
         for lineage in &lineages {
-            lineage.look().await;
+            lineage.reconcile().await;
         }
         // As the gateway does when another authority has become active.
         let active = lineages[1].active().await.id().clone();
@@ -128,16 +128,16 @@ async fn cluster_off_for_a_year_finds_current_anchors_on_return() {
     for cluster in ["spoke1", "spoke2"] {
         distribution::say_applied(&admin, cluster).await;
     }
-    let all = |told: Option<&Condition>| told.is_some_and(|told| told.status == "True");
+    let all = |reported: Option<&Condition>| reported.is_some_and(|reported| reported.status == "True");
     distribution::wait_condition(&admin, "both clusters to be there", all).await;
 
     let begin = running.clock.now();
     let mut waited = false;
     while begin.until(running.clock.now()) < 380 * DAY {
         running.clock.advance(until_due(&lineage, running.clock.now()).await.min(far()));
-        lineage.look().await;
+        lineage.reconcile().await;
         if !waited && distribution::rotation(&admin).await.contains("\"Next\"") {
-            wait_until(PATIENCE, "the rotation to wait for the cluster that is off", async || {
+            wait_until(TIMEOUT, "the rotation to wait for the cluster that is off", async || {
                 distribution::say_applied(&admin, "spoke1").await;
                 let waits = "1 of 2 addons have it, and not yet: spoke2/telemetry";
                 distribution::rotation(&admin).await.contains(waits).then_some(())

@@ -13,7 +13,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 
 use super::templates::{create, mk_management_addon};
-use test_kit::hub::{PATIENCE, RunningHub, certificate, condition, create_signer, deploy};
+use test_kit::hub::{RunningHub, TIMEOUT, certificate, condition, create_signer, deploy};
 use test_kit::needed::{Needed, found};
 use test_kit::ocm::OcmAgent;
 use test_kit::programs::start_addon_manager;
@@ -100,12 +100,12 @@ async fn the_addon_manager_approves_everything_and_policy_decides() {
     create_signer(&admin, "telemetry", spec).await;
     let running = RunningHub::start(&hub).await;
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
-    let said = wait_until(PATIENCE, "the condition", async || {
+    let text = wait_until(TIMEOUT, "the condition", async || {
         let conditions = signers.get("telemetry").await.unwrap().status?.conditions;
-        conditions.into_iter().find(|told| told.type_ == "ForeignCertificates")
+        conditions.into_iter().find(|reported| reported.type_ == "ForeignCertificates")
     })
     .await;
-    assert!(said.message.contains("(issuer \"CN=another\")"), "{said:?}");
+    assert!(text.message.contains("(issuer \"CN=another\")"), "{text:?}");
 
     mk_addon(&admin, GOOD, Value::Null, "not-used").await;
     let pem = wait_request(&admin, GOOD, certificate).await;

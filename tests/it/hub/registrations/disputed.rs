@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use super::{registrations, wait_registered};
 use crate::hub::mk_ready;
-use test_kit::hub::{PATIENCE, addon};
+use test_kit::hub::{TIMEOUT, addon};
 use test_kit::objects::managed_cluster_addons;
 use test_kit::{accept_cluster, install_addon, wait_until};
 
@@ -36,7 +36,7 @@ fn mk_rival(addons: Api<DynamicObject>, name: &'static str, own: Value) -> JoinH
 }
 
 async fn wait_entry(admin: &Client, cluster: &str) {
-    wait_until(PATIENCE, &format!("the entry on {cluster}"), async || {
+    wait_until(TIMEOUT, &format!("the entry on {cluster}"), async || {
         let found = addon(admin, cluster, "telemetry").await.data["status"]["registrations"].clone();
         (found[0]["signerName"] == "example.com/telemetry").then_some(())
     })
@@ -60,14 +60,14 @@ async fn repeatedly_removed_entry_is_given_up_only_on_that_cluster() {
     let metrics = running.metrics.render().unwrap();
     assert!(metrics.contains("addon_signer_registrations_written_total 2\n"), "{metrics}");
     let events: Api<Event> = Api::namespaced(admin.clone(), "default");
-    wait_until(PATIENCE, "the event", async || {
+    wait_until(TIMEOUT, "the event", async || {
         let events = events.list(&ListParams::default()).await.unwrap().items;
         let of_addon =
             |event: &Event| event.related.as_ref().is_some_and(|addon| addon.namespace.as_deref() == Some("spoke1"));
         events.into_iter().find(|event| event.reason.as_deref() == Some("TakenAway") && of_addon(event))
     })
     .await;
-    wait_until(PATIENCE, "the other program's list", async || {
+    wait_until(TIMEOUT, "the other program's list", async || {
         (registrations(&admin, "telemetry").await == own).then_some(())
     })
     .await;

@@ -10,7 +10,7 @@ use crate::hub::mk_served;
 use addon_signer_api::AddOnSigner;
 use addon_signer_ledger::Location;
 use test_kit::hub::{
-    PATIENCE, RunningHub, RunningHubOptions, addon, change_signer, create_signer, fresh_ledger, telemetry, wait_ready,
+    RunningHub, RunningHubOptions, TIMEOUT, addon, change_signer, create_signer, fresh_ledger, telemetry, wait_ready,
 };
 use test_kit::objects::managed_cluster_addons;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
@@ -38,7 +38,7 @@ async fn delete(admin: &kube::Client, signer: &str) {
 
 /// Waits until the ledger knows an AddOnSigner.
 async fn wait_recorded(ledger: &Location) {
-    wait_until(PATIENCE, "the ledger to know the AddOnSigner", async || {
+    wait_until(TIMEOUT, "the ledger to know the AddOnSigner", async || {
         let known = entries(&ledger.to_string()).await;
         known.iter().any(|entry| entry.contains("\"kind\":\"signer\"")).then_some(())
     })
@@ -58,7 +58,7 @@ async fn signer_deleted_unseen_loses_its_entries_and_no_others() {
     register(&admin, "spoke2", "rival", &theirs).await;
     let (_dir, ledger) = fresh_ledger();
     let first = start(&hub, &ledger).await;
-    let both = wait_until(PATIENCE, "the entry", async || {
+    let both = wait_until(TIMEOUT, "the entry", async || {
         let found = of(&admin, "spoke1").await;
         (found.as_array()?.len() == 2).then_some(found)
     })
@@ -69,7 +69,7 @@ async fn signer_deleted_unseen_loses_its_entries_and_no_others() {
     delete(&admin, "telemetry").await;
     let second = start(&hub, &ledger).await;
     let entry_goes = async || {
-        wait_until(PATIENCE, "the entry to go", async || (of(&admin, "spoke1").await == foreign).then_some(())).await;
+        wait_until(TIMEOUT, "the entry to go", async || (of(&admin, "spoke1").await == foreign).then_some(())).await;
     };
     entry_goes().await;
     assert_eq!(of(&admin, "spoke2").await, theirs, "another program wrote it");
@@ -87,7 +87,7 @@ async fn signer_name_moved_unseen_keeps_its_entries() {
     let admin = mk_served(&hub, telemetry()).await;
     let (_dir, ledger) = fresh_ledger();
     let first = start(&hub, &ledger).await;
-    let before = wait_until(PATIENCE, "the entry", async || {
+    let before = wait_until(TIMEOUT, "the entry", async || {
         let found = registrations(&admin, "telemetry").await;
         found.get(0).is_some().then_some(found)
     })
@@ -101,7 +101,7 @@ async fn signer_name_moved_unseen_keeps_its_entries() {
     wait_ready(&admin, "moved", "True").await;
     accept_cluster(&admin, "spoke2").await;
     install_addon(&admin, "spoke2", "telemetry").await;
-    wait_until(PATIENCE, "the entry of a new addon", async || of(&admin, "spoke2").await.get(0).map(drop)).await;
+    wait_until(TIMEOUT, "the entry of a new addon", async || of(&admin, "spoke2").await.get(0).map(drop)).await;
     assert_eq!(registrations(&admin, "telemetry").await, before);
     let metrics = second.metrics.render().unwrap();
     assert!(metrics.contains("addon_signer_registrations_written_total 1"), "{metrics}");
@@ -115,15 +115,15 @@ async fn signer_changed_before_its_deletion_loses_its_entries() {
     let (_dir, ledger) = fresh_ledger();
     let first = start(&hub, &ledger).await;
     let user = async || of(&admin, "spoke1").await[0]["subject"]["user"].as_str().map(str::to_owned);
-    let before = wait_until(PATIENCE, "the entry", user).await;
+    let before = wait_until(TIMEOUT, "the entry", user).await;
     wait_ready(&admin, "telemetry", "True").await;
     wait_recorded(&ledger).await;
     first.stop().await;
     let _second = start(&hub, &ledger).await;
     let identity = json!({ "spec": { "identity": { "user": "example.com/telemetry:{cluster}:{addon}:{agent}" } } });
     change_signer(&admin, identity).await;
-    wait_until(PATIENCE, "the entry to change", async || user().await.filter(|user| *user != before)).await;
+    wait_until(TIMEOUT, "the entry to change", async || user().await.filter(|user| *user != before)).await;
     delete(&admin, "telemetry").await;
-    wait_until(PATIENCE, "the entry to go", async || of(&admin, "spoke1").await.as_array()?.is_empty().then_some(()))
+    wait_until(TIMEOUT, "the entry to go", async || of(&admin, "spoke1").await.as_array()?.is_empty().then_some(()))
         .await;
 }

@@ -14,7 +14,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::hub::{mk_csr, mk_ready, mk_served, submit};
-use test_kit::hub::{PATIENCE, RunningHub, addon, certificate, telemetry, wait_csr, wait_ready};
+use test_kit::hub::{RunningHub, TIMEOUT, addon, certificate, telemetry, wait_csr, wait_ready};
 use test_kit::{AddOnApi, TestHub, install_addon, wait_until};
 
 const USER: &str = "system:open-cluster-management:cluster:spoke1:addon:telemetry:agent:telemetry";
@@ -34,7 +34,7 @@ pub(crate) async fn wait_registered(admin: &kube::Client, reason: &str) -> (Stri
 async fn wait_registered_of(admin: &kube::Client, name: &str, reason: &str) -> (String, String) {
     let api: Api<AddOnSigner> = Api::all(admin.clone());
     let mut last = None;
-    wait_until(PATIENCE, &format!("Registered to be {reason}"), async || {
+    wait_until(TIMEOUT, &format!("Registered to be {reason}"), async || {
         let conditions = api.get(name).await.ok()?.status?.conditions;
         let found = conditions.into_iter().find(|condition| condition.type_ == "Registered")?;
         if last.as_ref() != Some(&found) {
@@ -61,7 +61,7 @@ async fn external_registration_is_left_to_others() {
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     wait_csr(&admin, &name, "issued", certificate).await;
     // Whatever else the hub reports in this status.
-    wait_until(PATIENCE, "the condition about the certificate", async || {
+    wait_until(TIMEOUT, "the condition about the certificate", async || {
         let addon = addon(&admin, "spoke1", "telemetry").await;
         addon.data["status"]["conditions"].as_array()?.iter().find(|it| it["reason"] == "Issued").cloned()
     })
@@ -75,13 +75,13 @@ async fn an_addon_that_is_taken_out_of_a_signer_loses_its_entry() {
     install_addon(&admin, "spoke1", "logging").await;
     change(&admin, "telemetry", json!({"addOns": ["telemetry", "logging"]})).await;
     for name in ["telemetry", "logging"] {
-        wait_until(PATIENCE, "the registration", async || {
+        wait_until(TIMEOUT, "the registration", async || {
             registrations(&admin, name).await.get(0).is_some().then_some(())
         })
         .await;
     }
     change(&admin, "telemetry", json!({"addOns": ["telemetry"]})).await;
-    wait_until(PATIENCE, "the entry to go", async || {
+    wait_until(TIMEOUT, "the entry to go", async || {
         (registrations(&admin, "logging").await == json!([])).then_some(())
     })
     .await;
@@ -98,7 +98,7 @@ async fn registrations_have_the_shape_of_the_version_that_is_served() {
         let hub = TestHub::start_with(api).await;
         let admin = mk_served(&hub, telemetry()).await;
         let _running = RunningHub::start(&hub).await;
-        let found = wait_until(PATIENCE, "the registration", async || {
+        let found = wait_until(TIMEOUT, "the registration", async || {
             let found = registrations(&admin, "telemetry").await;
             found.get(0).is_some().then_some(found)
         })

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::is_v1beta1;
 use crate::hub::{MOMENT, mk_csr, mk_served, submit};
-use test_kit::hub::{PATIENCE, RunningHub, addon, certificate, condition, telemetry, wait_csr, wait_ready};
+use test_kit::hub::{RunningHub, TIMEOUT, addon, certificate, condition, telemetry, wait_csr, wait_ready};
 use test_kit::objects::{managed_cluster_addons, poison};
 use test_kit::quick::pass;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
@@ -41,7 +41,7 @@ async fn oversized_status_is_left_alone_and_eligibility_still_counts() {
     // Another addon, which the hub sees after that one, gets its entry.
     accept_cluster(&admin, "spoke2").await;
     install_addon(&admin, "spoke2", "telemetry").await;
-    wait_until(PATIENCE, "another entry", async || registrations(&admin, "spoke2").await.get(0).map(drop)).await;
+    wait_until(TIMEOUT, "another entry", async || registrations(&admin, "spoke2").await.get(0).map(drop)).await;
     pass(MOMENT).await;
     assert!(registrations(&admin, "spoke1").await == json!([padded]), "the hub wrote into it");
     for cluster in ["spoke1", "spoke2"] {
@@ -51,7 +51,7 @@ async fn oversized_status_is_left_alone_and_eligibility_still_counts() {
     let suspended = json!({ "metadata": { "annotations": { "addon-signer.io/suspended": "true" } } });
     change(&admin, "spoke1", false, suspended).await;
     let (cluster, addon) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
-    wait_until(PATIENCE, "the suspension", async || {
+    wait_until(TIMEOUT, "the suspension", async || {
         let found = running.registry.read(|registry| registry.check(&cluster, &addon));
         (found == Err(NotRegistered::AddOnSuspended)).then_some(())
     })
@@ -60,7 +60,7 @@ async fn oversized_status_is_left_alone_and_eligibility_still_counts() {
     let (reason, _) = wait_csr(&admin, &name, "denied", |csr| condition(csr, "Denied")).await;
     assert_eq!(reason, "AddOnSuspended");
     change(&admin, "spoke1", true, json!({ "status": { "registrations": [] } })).await;
-    wait_until(PATIENCE, "the entry", async || registrations(&admin, "spoke1").await.get(0).map(drop)).await;
+    wait_until(TIMEOUT, "the entry", async || registrations(&admin, "spoke1").await.get(0).map(drop)).await;
 }
 
 /// Writes a ManagedCluster as its agent may.
@@ -88,7 +88,7 @@ async fn an_object_with_a_time_that_cannot_be_read_hides_nobody() {
     wait_csr(&admin, &name, "issued", certificate).await;
     poison_cluster(&admin, "spoke1", false).await;
     let (cluster, addon) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
-    wait_until(PATIENCE, "the cluster to lose its eligibility", async || {
+    wait_until(TIMEOUT, "the cluster to lose its eligibility", async || {
         let found = running.registry.read(|registry| registry.check(&cluster, &addon));
         (found == Err(NotRegistered::ClusterNotAccepted)).then_some(())
     })

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{registrations, wait_registered};
 use crate::hub::{MOMENT, mk_served};
-use test_kit::hub::{PATIENCE, RunningHub, telemetry, wait_ready};
+use test_kit::hub::{RunningHub, TIMEOUT, telemetry, wait_ready};
 use test_kit::quick::pass;
 use test_kit::{AddOnApi, TestHub, wait_until};
 
@@ -90,7 +90,7 @@ async fn an_addon_with_a_template_is_left_to_the_addon_manager() {
 
     patch(&admin, "ClusterManagementAddOn", "telemetry", json!({ "supportedConfigs": [] })).await;
     assert_eq!(wait_registered(&admin, "Written").await.0, "True");
-    wait_until(PATIENCE, "the entry", async || {
+    wait_until(TIMEOUT, "the entry", async || {
         (registrations(&admin, "telemetry").await[0]["signerName"] == "example.com/telemetry").then_some(())
     })
     .await;

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::{MOMENT, mk_csr, mk_ready, submit, wait_event};
 use test_kit::deploy::{apply, part};
 use test_kit::hub::{
-    PATIENCE, RunningHub, certificate, condition, create_signer, deploy, telemetry, wait_csr, wait_ready,
+    RunningHub, TIMEOUT, certificate, condition, create_signer, deploy, telemetry, wait_csr, wait_ready,
 };
 use test_kit::quick::pass;
 use test_kit::{TestHub, wait_until};
@@ -53,7 +53,7 @@ pub(crate) async fn allow(hub: &TestHub, admin: &Client, signer_name: &str) {
 
 /// Waits until the hub has handed exactly these signers to the gateway.
 async fn wait_trust(running: &RunningHub, names: &[&str]) {
-    wait_until(PATIENCE, &format!("the gateway to know {names:?}"), async || {
+    wait_until(TIMEOUT, &format!("the gateway to know {names:?}"), async || {
         let trust = running.trust.borrow().clone();
         let known: Vec<_> = trust.signers.iter().map(|signer| signer.name.as_str()).collect();
         (known == names).then_some(())
@@ -128,7 +128,7 @@ async fn addon_removed_by_invalid_edit_is_out_at_once() {
     let again = RunningHub::start(&hub).await;
     let still_odd = json!({"gateway": {"hostnames": ["a.example"]}});
     change(&admin, "telemetry", still_odd).await;
-    wait_until(PATIENCE, "the hub to have looked", async || {
+    wait_until(TIMEOUT, "the hub to have looked", async || {
         let object = signers(&admin).get("telemetry").await.unwrap();
         (object.status?.observed_generation == object.metadata.generation).then_some(())
     })
@@ -146,7 +146,7 @@ async fn addon_removed_by_invalid_edit_is_out_at_once() {
 #[tokio::test]
 async fn addon_belongs_to_one_signer_and_its_named_successor() {
     let (hub, admin, running) = mk_ready().await;
-    let taken = wait_until(PATIENCE, "the addon to be its", async || {
+    let taken = wait_until(TIMEOUT, "the addon to be its", async || {
         let owned = signers(&admin).get("telemetry").await.unwrap().status?.add_ons;
         owned.contains("telemetry").then_some(owned)
     });
@@ -160,15 +160,15 @@ async fn addon_belongs_to_one_signer_and_its_named_successor() {
 
     let served = || running.trust.borrow().signer("alpha").map(|signer| signer.addons.len());
     change(&admin, "alpha", json!({"addOns": ["telemetry", "search"]})).await;
-    wait_until(PATIENCE, "alpha to be served for the other", async || (served() == Some(1)).then_some(())).await;
-    let (_, message) = wait_until(PATIENCE, "the condition", async || {
+    wait_until(TIMEOUT, "alpha to be served for the other", async || (served() == Some(1)).then_some(())).await;
+    let (_, message) = wait_until(TIMEOUT, "the condition", async || {
         let conditions = signers(&admin).get("alpha").await.unwrap().status?.conditions;
-        let told = conditions.into_iter().find(|condition| condition.type_ == "AddOnsConflicted")?;
-        Some((told.status, told.message))
+        let found = conditions.into_iter().find(|condition| condition.type_ == "AddOnsConflicted")?;
+        Some((found.status, found.message))
     })
     .await;
-    let said = "Other AddOnSigners had 1 of these addons first: telemetry (AddOnSigner telemetry).";
-    assert!(message.starts_with(said), "{message}");
+    let text = "Other AddOnSigners had 1 of these addons first: telemetry (AddOnSigner telemetry).";
+    assert!(message.starts_with(text), "{message}");
     let mut csr = mk_csr("spoke1", "telemetry");
     csr.spec.signer_name = "example.com/alpha".to_owned();
     let name = submit(&hub, "spoke1", &csr).await;
@@ -176,11 +176,11 @@ async fn addon_belongs_to_one_signer_and_its_named_successor() {
     assert_eq!(reason, "AddOnNotOfSigner");
 
     change(&admin, "telemetry", json!({"successor": "alpha"})).await;
-    wait_until(PATIENCE, "alpha to be served for both", async || (served() == Some(2)).then_some(())).await;
+    wait_until(TIMEOUT, "alpha to be served for both", async || (served() == Some(2)).then_some(())).await;
     change(&admin, "telemetry", json!({"successor": null})).await;
-    wait_until(PATIENCE, "alpha to be served for one", async || (served() == Some(1)).then_some(())).await;
+    wait_until(TIMEOUT, "alpha to be served for one", async || (served() == Some(1)).then_some(())).await;
     signers(&admin).delete("telemetry", &Default::default()).await.unwrap();
-    wait_until(PATIENCE, "alpha to have both", async || (served() == Some(2)).then_some(())).await;
+    wait_until(TIMEOUT, "alpha to have both", async || (served() == Some(2)).then_some(())).await;
 }
 
 #[tokio::test]
@@ -237,9 +237,9 @@ async fn same_object_name_with_new_signer_name_is_another_signer() {
     // It does not get the authorities, whose certificates are of the agents of the other one.
     let (reason, message) = wait_ready(&admin, "telemetry", "False").await;
     assert_eq!(reason, "AuthorityUnreadable");
-    let said = "has the authorities of example.com/telemetry; restore its own from a backup, or, if an AddOnSigner \
+    let text = "has the authorities of example.com/telemetry; restore its own from a backup, or, if an AddOnSigner \
                 that is gone has left them, give this AddOnSigner another name";
-    assert!(message.contains(said), "{message}");
+    assert!(message.contains(text), "{message}");
     wait_trust(&running, &[]).await;
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
     let maps: Api<ConfigMap> = Api::namespaced(admin.clone(), "addon-signer");
@@ -263,7 +263,7 @@ async fn an_object_that_cannot_be_decoded_says_so_and_others_go_on() {
     spec["addOns"] = json!(["sometimes"]);
     let object = DynamicObject::new("sometimes", &resource).data(json!({ "spec": spec }));
     any.create(&PostParams::default(), &object).await.unwrap();
-    let status: AddOnSignerStatus = wait_until(PATIENCE, "the status of the bad object", async || {
+    let status: AddOnSignerStatus = wait_until(TIMEOUT, "the status of the bad object", async || {
         serde_json::from_value(any.get("sometimes").await.ok()?.data.get("status")?.clone()).ok()
     })
     .await;
@@ -286,7 +286,7 @@ async fn the_status_says_what_is() {
     let (hub, admin, _running) = mk_ready().await;
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     wait_csr(&admin, &name, "issued", certificate).await;
-    let object = wait_until(PATIENCE, "the status to know of the certificate and of the registrations", async || {
+    let object = wait_until(TIMEOUT, "the status to know of the certificate and of the registrations", async || {
         let object = signers(&admin).get("telemetry").await.unwrap();
         let status = object.status.as_ref()?;
         let is_registered = status.conditions.iter().any(|condition| condition.type_ == "Registered");
@@ -299,7 +299,7 @@ async fn the_status_says_what_is() {
     .await;
     let status = object.status.clone().unwrap();
     assert_eq!(status.observed_generation, object.meta().generation);
-    let said: Vec<_> =
+    let text: Vec<_> =
         status.conditions.iter().map(|c| (c.type_.as_str(), c.status.as_str(), c.reason.as_str())).collect();
     let expected = [
         ("Ready", "True", "Signing"),
@@ -308,7 +308,7 @@ async fn the_status_says_what_is() {
         ("Registered", "True", "Written"),
         ("TrustBundleProtected", "True", "PolicyInForce"),
     ];
-    assert_eq!(said, expected);
+    assert_eq!(text, expected);
     assert!(status.conditions.iter().all(|c| c.observed_generation == object.meta().generation));
     let bundle = published(&admin).await;
     let [authority] = &status.authorities[..] else { panic!("{status:?}") };
@@ -353,14 +353,14 @@ async fn status_is_written_only_into_this_version_of_its_object() {
     let merged = Patch::Merge(json!({ "metadata": { "uid": &first.uid }, "status": { "addOns": ["telemetry"] } }));
     let third = signers(&admin).patch_status("telemetry", &PatchParams::default(), &merged).await.unwrap().metadata;
     let (announcer, leading) = lease::channel();
-    announcer.lead(1, Instant::now() + 2 * PATIENCE);
+    announcer.lead(1, Instant::now() + 2 * TIMEOUT);
     let guarded = Api::all(admin.clone());
     let status = AddOnSignerStatus { observed_generation: Some(7), ..Default::default() };
     let write = async |of| status::write(&leading.leads().unwrap(), &guarded, "telemetry", of, &status).await;
     let known = async || signers(&admin).get("telemetry").await.unwrap().status.unwrap();
     for of in [&first, &second] {
         let refused = write(of).await.unwrap_err();
-        assert!(matches!(&refused, NotWritten::Api(kube::Error::Api(told)) if told.code == 422), "{refused}");
+        assert!(matches!(&refused, NotWritten::Api(kube::Error::Api(status)) if status.code == 422), "{refused}");
         assert_eq!(known().await.add_ons.len(), 1);
     }
     write(&third).await.unwrap();

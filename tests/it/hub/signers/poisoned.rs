@@ -11,7 +11,7 @@ use crate::hub::protected::mk_pod;
 use crate::hub::registrations::templates::{mk_management_addon, mk_template};
 use crate::hub::registrations::wait_registered;
 use crate::hub::{mk_csr, mk_ready, submit};
-use test_kit::hub::{PATIENCE, RunningHub, certificate, create_signer, wait_csr, wait_ready};
+use test_kit::hub::{RunningHub, TIMEOUT, certificate, create_signer, wait_csr, wait_ready};
 use test_kit::objects::{poison, read_as_is};
 use test_kit::wait_until;
 
@@ -20,12 +20,12 @@ const ALPHA: &str = "/apis/addon-signer.io/v1alpha1/addonsigners/alpha";
 /// Changes the addons of alpha, and waits until the hub serves and reports them.
 async fn wait_change(admin: &Client, running: &RunningHub, addons: &[&str]) {
     poison(admin, ALPHA, |object| object["spec"]["addOns"] = json!(addons)).await;
-    wait_until(PATIENCE, &format!("{addons:?} to be served"), async || {
+    wait_until(TIMEOUT, &format!("{addons:?} to be served"), async || {
         let trust = running.trust.borrow().clone();
         let served = trust.signer("alpha")?.addons.len();
         let object = read_as_is(admin, ALPHA).await;
-        let is_told = object["status"]["observedGeneration"] == object["metadata"]["generation"];
-        (served == addons.len() && is_told).then_some(())
+        let is_reported = object["status"]["observedGeneration"] == object["metadata"]["generation"];
+        (served == addons.len() && is_reported).then_some(())
     })
     .await;
 }
@@ -75,12 +75,12 @@ async fn hub_starts_beside_poisoned_objects_of_other_kinds() {
     let again = RunningHub::start(&hub).await;
     wait_trust(&again, &["telemetry"]).await;
     assert_eq!(wait_registered(&admin, "NamedByTemplate").await.0, "True");
-    wait_until(PATIENCE, "the routes", async || again.routes.borrow().is_complete().then_some(())).await;
-    wait_until(PATIENCE, "the gateway to have an authority", async || {
+    wait_until(TIMEOUT, "the routes", async || again.routes.borrow().is_complete().then_some(())).await;
+    wait_until(TIMEOUT, "the gateway to have an authority", async || {
         (again.trust.borrow().serving_active.is_some()).then_some(())
     })
     .await;
-    wait_until(PATIENCE, "the pods and Services", async || {
+    wait_until(TIMEOUT, "the pods and Services", async || {
         let known = again.protected.borrow().clone();
         (known.pods?.contains_key("beside") && known.services?.contains_key("beside")).then_some(())
     })

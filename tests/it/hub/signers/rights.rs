@@ -8,7 +8,7 @@ use kube::api::{ListParams, PostParams};
 use crate::hub::lineages::OnServer;
 use crate::hub::{mk_csr, submit};
 use test_kit::hub::{
-    PATIENCE, RunningHub, RunningHubOptions, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready,
+    RunningHub, RunningHubOptions, TIMEOUT, certificate, create_signer, deploy, telemetry, wait_csr, wait_ready,
 };
 use test_kit::{TestHub, accept_cluster, install_addon, log, wait_until};
 
@@ -24,12 +24,12 @@ async fn an_account_without_rights_is_told_what_it_lacks() {
     let _waiting = RunningHub::start_with(&hub, nobody()).await;
     let _leading = RunningHub::start_with(&hub, RunningHubOptions { lease: None, ..nobody() }).await;
     for resource in ["leases", "managedclusters", "managedclusteraddons", "addonsigners", "secrets"] {
-        wait_until(PATIENCE, &format!("the log to say that {resource} cannot be read"), async || {
+        wait_until(TIMEOUT, &format!("the log to say that {resource} cannot be read"), async || {
             let text = log.text();
-            let told = |lineage: &str| {
+            let reported = |lineage: &str| {
                 lineage.contains("User \"nobody\" cannot") && lineage.contains(&format!("resource \"{resource}\""))
             };
-            text.replace("\\\"", "\"").lines().any(told).then_some(())
+            text.replace("\\\"", "\"").lines().any(reported).then_some(())
         })
         .await;
     }
@@ -82,14 +82,14 @@ async fn a_signer_that_the_hub_may_not_sign_for_says_so() {
     assert!(message.starts_with("The hub may not sign for example.com/other: add it to `signers`"), "{message}");
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
     let serving = async || secrets.get_opt("addon-signer-serving-authorities").await.unwrap();
-    wait_until(PATIENCE, "the gateway's authority", serving).await;
+    wait_until(TIMEOUT, "the gateway's authority", serving).await;
     assert!(secrets.get_opt("other-client-authorities").await.unwrap().is_none(), "it has none before that");
     // So it has given out no certificate that a rotation of the gateway's authority would wait for.
     let lineage = OnServer::serving(&admin);
     let first = lineage.wait(&["Active"]).await;
     lineage.wait_bundle(&first).await;
     lineage.rotate_by_map("r1").await;
-    wait_until(PATIENCE, "another authority to sign", async || {
+    wait_until(TIMEOUT, "another authority to sign", async || {
         let active = lineage.members().await?.into_iter().find(|member| member["state"] == "Active")?;
         (active["id"] != first[0].as_str()).then_some(())
     })

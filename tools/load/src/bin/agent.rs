@@ -139,7 +139,7 @@ impl World {
         create_signer(&self.admin, "telemetry", telemetry()).await;
         wait_ready(&self.admin, "telemetry", "True").await;
         wait_until(READY, "the agent to enrol", async || output.join("tls.crt").exists().then_some(())).await;
-        look(agent, pause).await
+        measure(agent, pause).await
     }
 
     /// Agents with `--output-dir`: one that enrols, and one that finds its certificate there.
@@ -148,7 +148,7 @@ impl World {
         for what in ["directory, after it enrolled", "directory, after a restart"] {
             let agent = self.agent(&[format!("--output-dir={}", output.display())]);
             wait_until(READY, "the agent to enrol", async || output.join("tls.crt").exists().then_some(())).await;
-            println!("| {what} | {} |", look(agent, pause).await);
+            println!("| {what} | {} |", measure(agent, pause).await);
         }
     }
 
@@ -161,7 +161,7 @@ impl World {
             let agent = self.agent(&flags);
             let stored = async || secrets.get_opt("telemetry-client-cert").await.unwrap().map(drop);
             wait_until(READY, "the agent to enrol", stored).await;
-            println!("| {what} | {} |", look(agent, pause).await);
+            println!("| {what} | {} |", measure(agent, pause).await);
         }
         secrets.delete("telemetry-client-cert", &Default::default()).await.unwrap();
     }
@@ -189,7 +189,7 @@ impl World {
 }
 
 /// The resident memory of the agent after the pause, if nothing went wrong meanwhile.
-async fn look(mut agent: Process, pause: Duration) -> Memory {
+async fn measure(mut agent: Process, pause: Duration) -> Memory {
     tokio::time::sleep(pause).await;
     agent.assert_running();
     assert!(!agent.tail().contains("WARN"), "{}", agent.tail());

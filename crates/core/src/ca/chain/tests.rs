@@ -153,7 +153,7 @@ fn a_leaf_or_a_certificate_without_key_usage_is_no_authority() {
 #[test]
 fn an_empty_subject_is_refused_of_each_in_the_chain() {
     let empty = |days| params_with("", days, |it| it.distinguished_name = DistinguishedName::new());
-    let told = |found: Result<_, NotUsable>| found.map(|_: Certified| ()).unwrap_err().to_string();
+    let reported = |found: Result<_, NotUsable>| found.map(|_: Certified| ()).unwrap_err().to_string();
     let says = |number: u32| format!("certificate {number} has an empty subject");
     let root = root();
     let (authority, middle) = (root.signs(empty(300)), root.signs(empty(500)));
@@ -166,10 +166,10 @@ fn an_empty_subject_is_refused_of_each_in_the_chain() {
         (vec![&of_rootless], vec![&rootless], 2),
         (vec![&rootless], vec![], 1),
     ] {
-        let found = told(check(&chain, &roots));
+        let found = reported(check(&chain, &roots));
         assert!(found.starts_with(&says(number)), "{found}");
     }
-    let found = told(Certified::brought(&ders(&[&below, &middle]), &below.public_key()));
+    let found = reported(Certified::brought(&ders(&[&below, &middle]), &below.public_key()));
     assert!(found.starts_with(&says(2)), "{found}");
     let roots = chain_pem(&[&root, &rootless]);
     let found = Roots::from_pem(roots.as_bytes()).unwrap_err().to_string();

@@ -83,8 +83,8 @@ fn other_forms_are_named_with_what_to_do() {
             "the CERTIFICATE block in line 1 contains PKCS#7".to_owned(),
         ),
     ] {
-        let told = sentence(brought);
-        assert!(told.starts_with(&expected), "{told}");
+        let reported = sentence(brought);
+        assert!(reported.starts_with(&expected), "{reported}");
     }
 }
 
@@ -111,8 +111,8 @@ fn other_blocks_are_named_by_line() {
         (labelled("NEW CERTIFICATE REQUEST"), "it has a certificate request in line 1: the certificate".to_owned()),
         (labelled(&"\u{7}".repeat(99)), format!("it has a block {} in line 1: remove it", "\\u{7}".repeat(8))),
     ] {
-        let told = sentence(text.as_bytes());
-        assert!(told.starts_with(&expected), "{told}");
+        let reported = sentence(text.as_bytes());
+        assert!(reported.starts_with(&expected), "{reported}");
     }
 }
 

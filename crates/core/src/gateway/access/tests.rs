@@ -282,8 +282,8 @@ fn a_route_with_host_names_is_only_there() {
     assert_eq!(called_at(&table, GATEWAY, &Method::GET, "/x"), Ok("/".to_owned()));
     let names =
         ["gateway.example", "a.example", "b.example", "192.0.2.7", "2001:DB8:0::7"].map(|name| name.parse().unwrap());
-    table.claim(&"a.example".parse().unwrap(), "s");
-    table.claim(&"b.example".parse().unwrap(), "another");
+    table.reserve_host(&"a.example".parse().unwrap(), "s");
+    table.reserve_host(&"b.example".parse().unwrap(), "another");
     let found = |authority: &str| host(authority, &names, &table, "s");
     for (authority, name) in [
         ("gateway.example", "gateway.example"),

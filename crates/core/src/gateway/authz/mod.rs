@@ -140,7 +140,7 @@ pub fn identify(trust: &Trust, leaf: &CertificateDer<'_>, now: Timestamp) -> Res
 /// What a certificate says of itself, whoever signed it: common name, serial number and times. Empty if it cannot be
 /// read. Nothing may be decided by it.
 #[must_use]
-pub fn claims(leaf: &[u8]) -> String {
+pub fn unverified(leaf: &[u8]) -> String {
     let Ok((_, leaf)) = X509Certificate::from_der(leaf) else { return String::new() };
     let name = common_name(&leaf).unwrap_or("no single common name");
     let [first, last] = [leaf.validity().not_before, leaf.validity().not_after].map(|it| it.timestamp());

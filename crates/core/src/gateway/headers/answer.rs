@@ -35,7 +35,7 @@ pub enum BadAnswer {
 ///
 /// # Errors
 /// The client could read the response otherwise than the gateway, or it has too many headers.
-pub fn settle(status: StatusCode, headers: &mut HeaderMap) -> Result<(), BadAnswer> {
+pub fn normalise(status: StatusCode, headers: &mut HeaderMap) -> Result<(), BadAnswer> {
     if headers.len() > MOST_HEADERS {
         return Err(BadAnswer::Headers);
     }
@@ -93,12 +93,12 @@ pub(super) fn trim(headers: &mut HeaderMap) {
 mod tests {
     use super::*;
 
-    fn settled(status: u16, fields: &[(&'static str, &str)]) -> Result<Vec<String>, BadAnswer> {
+    fn normalised(status: u16, fields: &[(&'static str, &str)]) -> Result<Vec<String>, BadAnswer> {
         let mut headers = HeaderMap::new();
         for (name, value) in fields {
             headers.append(*name, HeaderValue::from_str(value).unwrap());
         }
-        settle(StatusCode::from_u16(status).unwrap(), &mut headers)?;
+        normalise(StatusCode::from_u16(status).unwrap(), &mut headers)?;
         Ok(headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect())
     }
 
@@ -107,28 +107,28 @@ mod tests {
         const CL: &str = "content-length";
         const TE: &str = "transfer-encoding";
         let four = || Ok(vec!["content-length: 4".to_owned()]);
-        assert_eq!(settled(200, &[(CL, "4")]), four());
-        assert_eq!(settled(200, &[(CL, "4"), (CL, "4")]), four());
-        assert_eq!(settled(200, &[(CL, "4 ,\t04"), (CL, " 4")]), four());
-        assert_eq!(settled(304, &[(CL, "4"), (CL, "4")]), four());
-        assert_eq!(settled(204, &[(CL, "0")]), Ok(vec![]));
-        assert_eq!(settled(101, &[(CL, "4")]), Ok(vec![]));
+        assert_eq!(normalised(200, &[(CL, "4")]), four());
+        assert_eq!(normalised(200, &[(CL, "4"), (CL, "4")]), four());
+        assert_eq!(normalised(200, &[(CL, "4 ,\t04"), (CL, " 4")]), four());
+        assert_eq!(normalised(304, &[(CL, "4"), (CL, "4")]), four());
+        assert_eq!(normalised(204, &[(CL, "0")]), Ok(vec![]));
+        assert_eq!(normalised(101, &[(CL, "4")]), Ok(vec![]));
         for bad in ["", "+4", "-4", "4,", "4,5", "0x4", "4.0", "4 4", "18446744073709551616", "four"] {
-            assert_eq!(settled(200, &[(CL, bad)]), Err(BadAnswer::Length), "{bad}");
+            assert_eq!(normalised(200, &[(CL, bad)]), Err(BadAnswer::Length), "{bad}");
         }
-        assert_eq!(settled(200, &[(CL, "4"), (CL, "5")]), Err(BadAnswer::Length));
-        assert_eq!(settled(200, &[(TE, "Chunked")]), Ok(vec!["transfer-encoding: Chunked".to_owned()]));
+        assert_eq!(normalised(200, &[(CL, "4"), (CL, "5")]), Err(BadAnswer::Length));
+        assert_eq!(normalised(200, &[(TE, "Chunked")]), Ok(vec!["transfer-encoding: Chunked".to_owned()]));
         for bad in ["", "gzip", "gzip, chunked", "chunked, chunked", "identity", "chunked;q=1"] {
-            assert_eq!(settled(200, &[(TE, bad)]), Err(BadAnswer::Coding), "{bad}");
+            assert_eq!(normalised(200, &[(TE, bad)]), Err(BadAnswer::Coding), "{bad}");
         }
-        assert_eq!(settled(200, &[(TE, "chunked"), (TE, "chunked")]), Err(BadAnswer::Coding));
-        assert_eq!(settled(200, &[(TE, "chunked"), (CL, "4")]), Err(BadAnswer::Both));
+        assert_eq!(normalised(200, &[(TE, "chunked"), (TE, "chunked")]), Err(BadAnswer::Coding));
+        assert_eq!(normalised(200, &[(TE, "chunked"), (CL, "4")]), Err(BadAnswer::Both));
     }
 
     #[test]
     fn values_of_an_answer_have_no_space_around_them() {
         assert_eq!(
-            settled(200, &[("x-a", "\t a b "), ("x-b", " ")]),
+            normalised(200, &[("x-a", "\t a b "), ("x-b", " ")]),
             Ok(vec!["x-a: a b".to_owned(), "x-b: ".to_owned()])
         );
     }
@@ -136,9 +136,9 @@ mod tests {
     #[test]
     fn an_answer_has_a_hundred_headers_and_32_kib_at_most() {
         let fits = MOST_BYTES as usize - "x-a".len() - 32;
-        assert!(settled(200, &[("x-a", &"x".repeat(fits))]).is_ok());
-        assert_eq!(settled(200, &[("x-a", &"x".repeat(fits + 1))]), Err(BadAnswer::Bytes));
-        assert!(settled(200, &[("x-a", "1"); MOST_HEADERS]).is_ok());
-        assert_eq!(settled(200, &[("x-a", "1"); MOST_HEADERS + 1]), Err(BadAnswer::Headers));
+        assert!(normalised(200, &[("x-a", &"x".repeat(fits))]).is_ok());
+        assert_eq!(normalised(200, &[("x-a", &"x".repeat(fits + 1))]), Err(BadAnswer::Bytes));
+        assert!(normalised(200, &[("x-a", "1"); MOST_HEADERS]).is_ok());
+        assert_eq!(normalised(200, &[("x-a", "1"); MOST_HEADERS + 1]), Err(BadAnswer::Headers));
     }
 }

@@ -163,7 +163,7 @@ pub fn resolve<'p>(plans: impl IntoIterator<Item = &'p RoutePlan>, world: &World
     for signer in world.parents {
         // The first name is open to the agents of all AddOnSigners, so none can claim it.
         for hostname in world.names.iter().skip(1).filter(|name| signer.attachment.hostnames.contains(*name)) {
-            table.claim(hostname, signer.name);
+            table.reserve_host(hostname, signer.name);
         }
     }
     let (mut wanted, mut compared) = (WantedServices::new(), Compared::new());

@@ -259,7 +259,7 @@ fn addresses(
 
 /// The protocol, which is HTTP/2 for gRPC.
 fn protocol(named: &BackendRef, app_protocol: Option<&str>) -> Result<Protocol, RouteProblem> {
-    let protocol = said_protocol(named, app_protocol)?;
+    let protocol = named_protocol(named, app_protocol)?;
     if named.default_protocol == Protocol::H2c && matches!(protocol, Protocol::Http | Protocol::Wss) {
         let cause = "gRPC needs HTTP/2, which the backend's protocol is not: set spec.backend.protocol to H2C or H2";
         return Err(RouteProblem::new(UNSUPPORTED_PROTOCOL, cause));
@@ -268,7 +268,7 @@ fn protocol(named: &BackendRef, app_protocol: Option<&str>) -> Result<Protocol, 
 }
 
 /// The AddOnRoute's protocol, else the Service's, else the default.
-fn said_protocol(named: &BackendRef, app_protocol: Option<&str>) -> Result<Protocol, RouteProblem> {
+fn named_protocol(named: &BackendRef, app_protocol: Option<&str>) -> Result<Protocol, RouteProblem> {
     if let Some(protocol) = named.protocol {
         return Ok(protocol);
     }

@@ -15,7 +15,7 @@ use addon_signer_core::ca::lineage::Older;
 use addon_signer_core::timestamp::Timestamp;
 
 /// Timeout for a ledger that is up: two transactions, each with the writer's own timeout.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 impl LineageReconciler {
     /// Compares once, logs what differs, and repairs what can be repaired: an anchor stays until the last certificate
@@ -30,7 +30,7 @@ impl LineageReconciler {
             return Ok(stored);
         }
         let again = self.lineage.state.borrow().last().is_some();
-        let bound = if self.record.is_up() { PATIENCE } else { CATCH_UP };
+        let bound = if self.record.is_up() { TIMEOUT } else { CATCH_UP };
         // If the hub's clock were ahead, certificates in use would count as expired.
         let date = self.links.store.server_time().await?.unwrap_or(Timestamp::from_unix(0));
         let comparing = self.record.compare(&stored.lineage, again, now.min(date));

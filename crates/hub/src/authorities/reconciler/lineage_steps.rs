@@ -38,7 +38,7 @@ impl LineageReconciler {
         now: Timestamp,
     ) -> Result<StoredLineage, ReconcileError> {
         let asked = self.asked(plan, seen);
-        self.look_outside(plan, &asked, seen, None, now).await?;
+        self.check_outside(plan, &asked, seen, None, now).await?;
         let (authority, pkcs8) = self.new_authority(plan, now)?;
         let id = authority.authority().id().clone();
         let lineage = Lineage::default().begin(authority, now).with_handled(asked.rotate.as_deref());
@@ -122,7 +122,7 @@ impl LineageReconciler {
         }
         self.written = stored.version().map(str::to_owned);
         if before.gone() != stored.lineage.gone() {
-            self.outside.look_again();
+            self.outside.check_again();
         }
         self.unrecorded.is_urgent |= step.is_urgent();
         if let Step::Revoke { id } = &step {
@@ -163,7 +163,7 @@ impl LineageReconciler {
 
     /// Records and publishes the lineage, hands it to the signers, and sets the time that a Next on a lineage of the
     /// gateway waits for. The signers get it last, because no authority may sign before its anchor is published.
-    pub(super) async fn settle(&mut self, stored: StoredLineage, step: Step) -> Result<(), ReconcileError> {
+    pub(super) async fn conclude(&mut self, stored: StoredLineage, step: Step) -> Result<(), ReconcileError> {
         let (bundle, anchors) = (stored.lineage.bundle()?, stored.lineage.anchors()?);
         let waiting = match step {
             Step::Wait(waiting) => Some(waiting),

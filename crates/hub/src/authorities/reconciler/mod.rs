@@ -98,7 +98,7 @@ impl LineageReconciler {
             self.lineage.pulse.beat(); // at least once per round
             let source = self.source();
             let seen = self.links.objects.of(&self.lineage.names, source.as_deref());
-            let pause = if self.is_settled(seen.as_ref()) { ROUND } else { self.round(seen.as_ref()).await };
+            let pause = if self.is_idle(seen.as_ref()) { ROUND } else { self.round(seen.as_ref()).await };
             let next = self
                 .lineage
                 .state
@@ -122,7 +122,7 @@ impl LineageReconciler {
 
     /// Whether nothing is left to do: the API server has the lineage as this process last read or wrote it, it is
     /// recorded and published, its report is true, and no step is due. Such a check needs no API call.
-    fn is_settled(&mut self, seen: Option<&LineageObjects>) -> bool {
+    fn is_idle(&mut self, seen: Option<&LineageObjects>) -> bool {
         let state = self.lineage.state.borrow().ready().cloned();
         if !self.may_create(seen) {
             // Any object that exists may have issued certificates.
@@ -152,7 +152,7 @@ impl LineageReconciler {
         let now = self.links.hub.clock.now();
         let wanted = self.wants(lineage, &plan, &asked, now);
         let (step, not_rolled_back) = self.decide(lineage, &plan, &asked, now);
-        if not_rolled_back != ready.not_rolled_back || !self.outside.has_looked(&plan, &asked, Some(seen), wanted) {
+        if not_rolled_back != ready.not_rolled_back || !self.outside.has_checked(&plan, &asked, Some(seen), wanted) {
             return false;
         }
         match step {
@@ -332,21 +332,21 @@ impl LineageReconciler {
             (LineageKind::Gateway(_), None) => self.links.store.asked(&self.lineage.names).await?,
             _ => self.asked(&plan, seen),
         };
-        self.look_outside(&plan, &asked, seen, Some(&stored.lineage), now).await?;
+        self.check_outside(&plan, &asked, seen, Some(&stored.lineage), now).await?;
         // Each step is persisted before the next one is chosen. A lineage needs only a few steps at once.
         for _ in 0..8 {
             let step;
             (step, self.not_rolled_back) = self.decide(&stored.lineage, &plan, &asked, now);
             if let Step::Rest | Step::Wait(_) = step {
-                return self.settle(stored, step).await;
+                return self.conclude(stored, step).await;
             }
             let is_urgent = step.is_urgent();
             if !self.compared && !is_urgent {
-                return self.settle(stored, Step::Wait(WaitsFor::Ledger)).await;
+                return self.conclude(stored, Step::Wait(WaitsFor::Ledger)).await;
             }
             if !is_urgent && let Some(problem) = self.links.store.clock_problem(now).await? {
                 warn!(%problem, secret = self.lineage.names.secret, "A step of the authorities waits");
-                return self.settle(stored, Step::Wait(problem)).await;
+                return self.conclude(stored, Step::Wait(problem)).await;
             }
             let is_alone = is_urgent || matches!(step, Step::RollBack { .. } | Step::Taint { .. });
             stored = self.take(stored, step, &plan, &asked, now).await?;
@@ -354,7 +354,7 @@ impl LineageReconciler {
                 break; // it is recorded before another step hides it
             }
         }
-        self.settle(stored, Step::Rest).await
+        self.conclude(stored, Step::Rest).await
     }
 
     fn set(&mut self, state: LineageState) {

@@ -22,12 +22,12 @@ pub(super) struct Outside {
     pub(super) request: Option<String>,
     /// The authority that was taken since the source was last asked.
     pub(super) given: Option<AuthorityId>,
-    looked_at: Option<LookedAt>,
+    checked: Option<Checked>,
 }
 
 /// The inputs of the source's answer, apart from the time.
 #[derive(Debug, PartialEq, Eq)]
-struct LookedAt {
+struct Checked {
     secret: Option<ObjectVersion>,
     plan: SupplyPlan,
     import: Option<String>,
@@ -50,7 +50,7 @@ impl Outside {
     /// # Errors
     /// What has to happen before there is one.
     pub(super) fn take(&mut self) -> Result<Option<External>, String> {
-        self.looked_at = None; // the source may have something to clear away
+        self.checked = None; // the source may have something to clear away
         match &self.supply {
             Supply::SelfSigned => return Ok(None),
             Supply::New(_) => {}
@@ -64,8 +64,8 @@ impl Outside {
     }
 
     /// Asks the source again: the lineage may have dropped the authority that the source has.
-    pub(super) fn look_again(&mut self) {
-        self.looked_at = None;
+    pub(super) fn check_again(&mut self) {
+        self.checked = None;
     }
 
     /// Whether there is a new authority, or the hub can make one.
@@ -75,7 +75,7 @@ impl Outside {
 
     /// Whether the source's last answer is still valid. After a refusal it is not, because the cause may pass with
     /// time; nor while an issuer is being asked.
-    pub(super) fn has_looked(
+    pub(super) fn has_checked(
         &self,
         plan: &LineagePlan,
         asked: &RequestedSteps,
@@ -86,7 +86,7 @@ impl Outside {
             (AuthoritySource::SelfSigned, Supply::SelfSigned) => true,
             (AuthoritySource::SelfSigned, _) | (_, Supply::SelfSigned | Supply::Asked(_) | Supply::Refused(_)) => false,
             (_, Supply::New(_) | Supply::Nothing(_)) => {
-                self.looked_at.as_ref() == Some(&LookedAt::new(plan, asked, seen, wanted))
+                self.checked.as_ref() == Some(&Checked::new(plan, asked, seen, wanted))
             }
         }
     }
@@ -102,7 +102,7 @@ impl Outside {
     }
 }
 
-impl LookedAt {
+impl Checked {
     fn new(plan: &LineagePlan, asked: &RequestedSteps, seen: Option<&LineageObjects>, wanted: bool) -> Self {
         let secret = seen.and_then(|seen| seen.source.clone());
         Self { secret, plan: plan.supply.clone(), import: asked.import.clone(), wanted }
@@ -127,7 +127,7 @@ impl LineageReconciler {
     }
 
     /// Asks the source for an authority from outside.
-    pub(super) async fn look_outside(
+    pub(super) async fn check_outside(
         &mut self,
         plan: &LineagePlan,
         asked: &RequestedSteps,
@@ -159,7 +159,7 @@ impl LineageReconciler {
             supply: answer.supply,
             request: answer.request,
             given: None,
-            looked_at: Some(LookedAt::new(plan, asked, seen, wanted)),
+            checked: Some(Checked::new(plan, asked, seen, wanted)),
         };
         Ok(())
     }

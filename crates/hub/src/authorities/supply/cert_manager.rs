@@ -87,8 +87,8 @@ impl Question<'_> {
             return Supply::Asked(format!("the CertificateRequest {name} to be approved"));
         }
         let Some((certificate, ca)) = status.answer() else {
-            let said = status.pending().map(|message| format!(" ({message})")).unwrap_or_default();
-            return Supply::Asked(format!("the {kind} {issuer} to answer the CertificateRequest {name}{said}"));
+            let detail = status.pending().map(|message| format!(" ({message})")).unwrap_or_default();
+            return Supply::Asked(format!("the {kind} {issuer} to answer the CertificateRequest {name}{detail}"));
         };
         let origin = format!("the CertificateRequest {name}");
         let supply = match (pem::certificates(certificate), ca.map_or_else(|| Ok(Vec::new()), pem::certificates)) {

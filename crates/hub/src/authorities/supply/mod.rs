@@ -260,14 +260,14 @@ impl Question<'_> {
             Err(NoAnswer::Refused(why)) => Supply::Refused(why).into(),
             Err(NoAnswer::Store(error)) => return Err(error),
         };
-        Ok(SupplyAnswer { supply: self.claimed(answer.supply, objects).bounded(), ..answer })
+        Ok(SupplyAnswer { supply: self.owned(answer.supply, objects).bounded(), ..answer })
     }
 
     /// Two lineages never share a key: a certificate would then be an identity of both.
-    fn claimed(&self, supply: Supply, objects: &WatchedObjects) -> Supply {
+    fn owned(&self, supply: Supply, objects: &WatchedObjects) -> Supply {
         let Supply::New(given) = supply else { return supply };
         let id = given.certified.authority().id();
-        match objects.claim(id, self.names) {
+        match objects.own(id, self.names) {
             Ok(()) => Supply::New(given),
             Err(why) => Supply::Refused(format!("The authority {id}{NOT_USED}{why}")),
         }

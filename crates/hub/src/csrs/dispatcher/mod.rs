@@ -160,13 +160,13 @@ impl Dispatcher {
                 }
                 Some(changed) = self.changes.join_next() => {
                     if let Some((signer_name, changes)) = changed? {
-                        self.look(|request| *request.signer_name == *signer_name);
+                        self.recheck(|request| *request.signer_name == *signer_name);
                         self.compare_origins(&signer_name);
                         self.await_change(signer_name, changes);
                     }
                 }
                 Some(compared) = self.comparing.join_next() => compared?,
-                changed = self.eligibility.next() => self.look_after(changed),
+                changed = self.eligibility.next() => self.recheck_clusters(changed),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
                 // `|`, because each of the two must take its flag: one list answers both.
                 _ = rounds.tick() => if Instant::now() >= self.next_list
@@ -207,7 +207,7 @@ impl Dispatcher {
             Event::Delete(request) => {
                 self.origins.gone(&request.csr, self.lineage_of(&request.csr).as_ref());
                 self.newest.lock().remove(&request.csr, self.accounts.grpc_proxy.as_deref());
-                self.settled(&request.csr);
+                self.finished(&request.csr);
             }
         }
     }
@@ -221,7 +221,7 @@ impl Dispatcher {
         }
         if action::is_issued(csr) {
             self.origins.note(csr, self.lineage_of(csr).as_ref());
-            return self.settled(csr);
+            return self.finished(csr);
         }
         if is_kubernetes {
             return;
@@ -243,7 +243,7 @@ impl Dispatcher {
     }
 
     /// Notes that a CSR has its certificate or was deleted.
-    fn settled(&mut self, csr: &CertificateSigningRequest) {
+    fn finished(&mut self, csr: &CertificateSigningRequest) {
         if let Some(served) = self.served.get(&csr.spec.signer_name) {
             served.signer.unconfirmed.forget(csr);
         }
@@ -299,14 +299,14 @@ impl Dispatcher {
     }
 
     /// Checks the waiting CSRs of the clusters whose eligibility has changed.
-    fn look_after(&mut self, changed: ChangedEligibility) {
-        let ChangedEligibility::Of(clusters) = changed else { return self.look(|_| true) };
+    fn recheck_clusters(&mut self, changed: ChangedEligibility) {
+        let ChangedEligibility::Of(clusters) = changed else { return self.recheck(|_| true) };
         let tenants: HashSet<String> = clusters.iter().map(tenant_of_cluster).collect();
-        self.look(|request| tenants.contains(&*request.tenant));
+        self.recheck(|request| tenants.contains(&*request.tenant));
     }
 
     /// Checks those of these CSRs that wait for something in the hub, because that has changed.
-    fn look(&mut self, concerns: impl Fn(&KnownCsr) -> bool) {
+    fn recheck(&mut self, concerns: impl Fn(&KnownCsr) -> bool) {
         for (name, request) in self.known.iter_mut().filter(|(_, request)| concerns(request)) {
             if request.in_work {
                 request.missed = true; // it may be decided on the old state

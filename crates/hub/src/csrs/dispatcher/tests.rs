@@ -24,7 +24,7 @@ const SIGNER: &str = "example.com/telemetry";
 
 /// A server that never ends a list and has none of the CSRs. It reports which CSRs it is asked for.
 fn mk_client() -> (Client, mpsc::UnboundedReceiver<String>) {
-    let (asked, looks) = mpsc::unbounded_channel();
+    let (asked, reads) = mpsc::unbounded_channel();
     let service = tower::service_fn(move |request: Request<Body>| {
         let asked = asked.clone();
         async move {
@@ -37,7 +37,7 @@ fn mk_client() -> (Client, mpsc::UnboundedReceiver<String>) {
             Ok::<_, Infallible>(Response::builder().status(StatusCode::NOT_FOUND).body(gone).unwrap())
         }
     });
-    (Client::new(service, "default"), looks)
+    (Client::new(service, "default"), reads)
 }
 
 fn mk_signer(client: &Client) -> Signer {
@@ -88,38 +88,38 @@ fn mk_dispatcher(client: &Client) -> (Dispatcher, Signing, EligibilityWatch) {
 
 #[tokio::test(start_paused = true)]
 async fn eligibility_change_rechecks_requests_of_that_cluster_only() {
-    let (client, mut looks) = mk_client();
+    let (client, mut reads) = mk_client();
     let (dispatcher, _signing, eligibility) = mk_dispatcher(&client);
     eligibility.all_changed();
     eligibility.next().await; // from now on clusters are named
     let _running = AbortOnDropHandle::new(tokio::spawn(dispatcher.run(Pulses::default().start("requests"))));
     let change = |cluster: &str| eligibility.changed([cluster.parse().unwrap()].into_iter());
-    assert_eq!(looked_at(&mut looks).await, [""; 0], "nothing has changed");
+    assert_eq!(checked(&mut reads).await, [""; 0], "nothing has changed");
     change("spoke3");
-    assert_eq!(looked_at(&mut looks).await, [""; 0]);
+    assert_eq!(checked(&mut reads).await, [""; 0]);
     change("spoke1");
-    assert_eq!(looked_at(&mut looks).await, ["spoke1-a", "spoke1-b"]);
+    assert_eq!(checked(&mut reads).await, ["spoke1-a", "spoke1-b"]);
     change("spoke1");
-    assert_eq!(looked_at(&mut looks).await, [""; 0], "they do not wait any more");
+    assert_eq!(checked(&mut reads).await, [""; 0], "they do not wait any more");
     change("spoke2");
-    assert_eq!(looked_at(&mut looks).await, ["spoke2-a", "spoke2-b"]);
+    assert_eq!(checked(&mut reads).await, ["spoke2-a", "spoke2-b"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn completed_registry_rechecks_all_waiting_requests() {
-    let (client, mut looks) = mk_client();
+    let (client, mut reads) = mk_client();
     let (dispatcher, _signing, eligibility) = mk_dispatcher(&client);
     let _running = AbortOnDropHandle::new(tokio::spawn(dispatcher.run(Pulses::default().start("requests"))));
-    assert_eq!(looked_at(&mut looks).await, [""; 0]);
+    assert_eq!(checked(&mut reads).await, [""; 0]);
     eligibility.changed(std::iter::once("spoke1".parse().unwrap()));
     let all = ["spoke1-a", "spoke1-b", "spoke2-a", "spoke2-b"];
-    assert_eq!(looked_at(&mut looks).await, all, "nobody has taken what changed before");
+    assert_eq!(checked(&mut reads).await, all, "nobody has taken what changed before");
 }
 
 /// The CSRs that the dispatcher checks until it is idle, sorted.
-async fn looked_at(looks: &mut mpsc::UnboundedReceiver<String>) -> Vec<String> {
+async fn checked(reads: &mut mpsc::UnboundedReceiver<String>) -> Vec<String> {
     let mut names = Vec::new();
-    while let Ok(name) = tokio::time::timeout(2 * LAST_LIMITED, looks.recv()).await {
+    while let Ok(name) = tokio::time::timeout(2 * LAST_LIMITED, reads.recv()).await {
         names.extend(name);
     }
     names.sort();

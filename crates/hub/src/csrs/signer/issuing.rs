@@ -62,7 +62,7 @@ impl Signer {
         approves: bool,
     ) -> Result<Outcome, SignerError> {
         // Recovery has locked this CSR; the signer checks it again afterwards.
-        let Some(_claim) = self.shared.links.ledger.lock(action::uid(csr)) else {
+        let Some(_lock) = self.shared.links.ledger.lock(action::uid(csr)) else {
             return Ok(Outcome::Wait);
         };
         if let Some(until) = approved.waits_until(now) {

@@ -104,23 +104,23 @@ impl BundlePublisher {
     /// Runs as long as the hub.
     pub(crate) async fn run(mut self) {
         let mut pauses = Pauses::new(SHORTEST, ASK_AGAIN);
-        let mut is_said = false;
+        let mut is_logged = false;
         loop {
             let pause = match may_publish(&self.links.client).await {
                 Ok(Some(version)) => {
-                    is_said = false;
+                    is_logged = false;
                     let error = self.keep(version).await;
                     warn!(error, "Could not update the ClusterTrustBundle; the hub retries");
                     pauses.after_failure()
                 }
                 Ok(None) => {
-                    if !is_said {
+                    if !is_logged {
                         info!(
                             "The hub publishes no ClusterTrustBundle: the API server has none, or the hub lacks the \
                              right (trust.clusterTrustBundle in the chart's values)"
                         );
                     }
-                    is_said = true;
+                    is_logged = true;
                     self.inputs.report.send_replace(Report::Nothing);
                     ASK_AGAIN
                 }
@@ -180,8 +180,8 @@ impl BundlePublisher {
             }
             self.disputed = None;
             let sentence = || format!("The ClusterTrustBundle {TRUST_BUNDLE} has the gateway's present trust bundle.");
-            let told = is_wanted.then(|| (true, PUBLISHED, sentence()));
-            self.inputs.report.send_replace(told.into());
+            let condition = is_wanted.then(|| (true, PUBLISHED, sentence()));
+            self.inputs.report.send_replace(condition.into());
             return Ok(now + ROUND);
         }
         if self.tried != wanted {

@@ -73,7 +73,7 @@ fn mk_publishing(code: StatusCode) -> Publishing {
 
 impl Publishing {
     /// Whether it is published, by the report.
-    fn said(&self) -> Option<bool> {
+    fn reported(&self) -> Option<bool> {
         match &*self.report.borrow() {
             Report::ConditionValue((holds, ..)) => Some(*holds),
             Report::Nothing | Report::AsBefore => None,
@@ -104,16 +104,16 @@ async fn new_anchors_skip_the_growing_pauses_after_undone_writes() {
     running.trust.send_replace(mk_trust(OTHERS));
     assert_eq!(running.is_written_over(Some(ANCHORS)).await, Ok(true));
     assert_eq!(running.is_written_over(Some(OTHERS)).await, Ok(false), "it has the present ones");
-    assert_eq!(running.said(), Some(false), "for how long?");
+    assert_eq!(running.reported(), Some(false), "for how long?");
     tokio::time::advance(ROUND).await;
     assert_eq!(running.is_written_over(Some(OTHERS)).await, Ok(false));
-    assert_eq!(running.said(), Some(true));
+    assert_eq!(running.reported(), Some(true));
 }
 
 #[tokio::test(start_paused = true)]
 async fn persistent_undoing_is_reported_steadily_and_one_edit_is_not() {
     let mut running = mk_publishing(StatusCode::OK);
-    let mut said = Vec::new();
+    let mut message = Vec::new();
     for second in 0..1_020 {
         // The other program takes half a second.
         let written = running.is_written_over(Some(OTHERS)).await.unwrap();
@@ -124,11 +124,11 @@ async fn persistent_undoing_is_reported_steadily_and_one_edit_is_not() {
         } else {
             tokio::time::advance(Duration::from_secs(1)).await;
         }
-        if said.last().is_none_or(|(_, last)| *last != running.said()) {
-            said.push((second, running.said()));
+        if message.last().is_none_or(|(_, last)| *last != running.reported()) {
+            message.push((second, running.reported()));
         }
     }
-    assert_eq!(said, [(0, Some(true)), (16, Some(false))], "the write of second 15 began a pause of 16 seconds");
+    assert_eq!(message, [(0, Some(true)), (16, Some(false))], "the write of second 15 began a pause of 16 seconds");
     let Report::ConditionValue((_, reason, sentence)) = running.report.borrow().clone() else { panic!() };
     assert_eq!(reason, "NotPublished");
     assert!(sentence.starts_with(&format!("Somebody keeps changing the ClusterTrustBundle {TRUST_BUNDLE}, ")));
@@ -137,7 +137,7 @@ async fn persistent_undoing_is_reported_steadily_and_one_edit_is_not() {
     running.is_written_over(Some(ANCHORS)).await.unwrap();
     tokio::time::advance(ROUND).await;
     running.is_written_over(Some(ANCHORS)).await.unwrap();
-    assert_eq!(running.said(), Some(true), "the other program has stopped");
+    assert_eq!(running.reported(), Some(true), "the other program has stopped");
 }
 
 #[tokio::test(start_paused = true)]
@@ -245,7 +245,7 @@ async fn hub_without_the_right_says_so_once_and_asks_every_minute() {
     publisher.links.client = client;
     assert!(tokio::time::timeout(ASK_AGAIN * 10, publisher.run()).await.is_err(), "it goes on forever");
     assert_eq!((*asked.lock().unwrap(), report.borrow().clone()), (10 * 3, Report::Nothing));
-    let said = std::fs::read_to_string(file.path()).unwrap();
-    assert!(said.contains("The hub publishes no ClusterTrustBundle"), "{said}");
-    assert!(said.lines().count() == 1, "{said}");
+    let message = std::fs::read_to_string(file.path()).unwrap();
+    assert!(message.contains("The hub publishes no ClusterTrustBundle"), "{message}");
+    assert!(message.lines().count() == 1, "{message}");
 }

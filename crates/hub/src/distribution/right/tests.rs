@@ -22,7 +22,7 @@ struct DryRunServer {
     is_served: bool,
     dry_run: DryRun,
     /// Whether an AddOnSigner has the condition.
-    is_told: bool,
+    is_reported: bool,
     /// Whether it does not answer.
     is_down: bool,
     /// Whether it refuses every write, as with an exhausted quota.
@@ -78,7 +78,7 @@ fn answer(server: &mut DryRunServer, method: &Method, path: &str, query: &str) -
     let version = json!({ "groupVersion": "work.open-cluster-management.io/v1", "version": "v1" });
     let resource = json!({ "name": "manifestworks", "singularName": "", "namespaced": true, "kind": "ManifestWork",
                            "verbs": [] });
-    let told = json!([{ "type": "TrustDistributed", "status": "True" }]);
+    let report = json!([{ "type": "TrustDistributed", "status": "True" }]);
     match (method, path) {
         _ if server.is_down => status(503, "no room"),
         (&Method::GET, "/apis") => {
@@ -102,7 +102,7 @@ fn answer(server: &mut DryRunServer, method: &Method, path: &str, query: &str) -
             }
         }
         (&Method::GET, "/apis/addon-signer.io/v1alpha1/addonsigners") => {
-            let conditions = if server.is_told { told } else { json!([]) };
+            let conditions = if server.is_reported { report } else { json!([]) };
             let signer = json!({ "metadata": { "name": "s" }, "status": { "conditions": conditions } });
             list("AddOnSignerList", json!([signer]))
         }
@@ -178,7 +178,7 @@ impl Running {
     }
 
     /// The condition that reports why nothing is written.
-    fn told(&self) -> (&'static str, String) {
+    fn report(&self) -> (&'static str, String) {
         let reported = self.reported.borrow();
         let Distribution::Reached { unguarded: Some(why), .. } = &*reported else { panic!("{reported:?}") };
         let (holds, reason, sentence) = why.condition();
@@ -240,7 +240,7 @@ async fn lost_policy_is_noticed_in_ten_minutes_and_its_return_in_one() {
     assert_eq!(hub.is_guarded(), Some(true), "nobody says that it is gone");
     server.lock().unwrap().dry_run = DryRun::Taken;
     hub.pass(2 * UNKNOWN).await;
-    assert_eq!((hub.is_guarded(), hub.told().0), (Some(false), "PolicyMissing"));
+    assert_eq!((hub.is_guarded(), hub.report().0), (Some(false), "PolicyMissing"));
     let before = written(&server);
     hub.pass(2 * RIGHT_AGE).await;
     assert_eq!((hub.is_guarded(), written(&server)), (Some(false), before), "nothing is written");
@@ -276,9 +276,9 @@ async fn foreign_refusal_of_dry_run_is_logged_once_and_stops_writes() {
                     \"owners.example.com\" denied the request: no owner. First check that the chart has \
                     trust.manifestWorks. If it has, and another ValidatingAdmissionPolicy or something that changes \
                     new objects refuses the dry run, exempt the hub's account, or that name, from it.";
-    assert_eq!((hub.told(), server.lock().unwrap().written), (("PolicyUnknown", expected.to_owned()), 0));
-    let said = std::fs::read_to_string(file.path()).unwrap();
-    assert_eq!(said.matches("no owner").count(), 1, "{said}");
+    assert_eq!((hub.report(), server.lock().unwrap().written), (("PolicyUnknown", expected.to_owned()), 0));
+    let text = std::fs::read_to_string(file.path()).unwrap();
+    assert_eq!(text.matches("no owner").count(), 1, "{text}");
     server.lock().unwrap().dry_run = BY_THE_POLICY;
     hub.pass(ASK_AGAIN + SOON).await;
     assert_eq!(hub.is_guarded(), Some(true));
@@ -287,7 +287,7 @@ async fn foreign_refusal_of_dry_run_is_logged_once_and_stops_writes() {
     hub.pass(BELIEVED - 2 * ASK_AGAIN).await;
     assert_eq!(hub.is_guarded(), Some(true));
     hub.pass(3 * ASK_AGAIN).await;
-    assert_eq!(hub.told().0, "PolicyUnknown");
+    assert_eq!(hub.report().0, "PolicyUnknown");
 }
 
 #[tokio::test(start_paused = true)]
@@ -299,11 +299,11 @@ async fn a_right_that_nobody_confirms_is_believed_for_twenty_minutes() {
     server.lock().unwrap().dry_run = LATER;
     hub.pass(BELIEVED - 2 * SOON).await;
     assert_eq!(hub.is_guarded(), Some(true));
-    let unanswered = |said: &str| said.matches("Could not check whether").count();
-    let said = std::fs::read_to_string(file.path()).unwrap();
-    assert!((8..=11).contains(&unanswered(&said)), "each minute of the last ten: {said}");
+    let unanswered = |text: &str| text.matches("Could not check whether").count();
+    let text = std::fs::read_to_string(file.path()).unwrap();
+    assert!((8..=11).contains(&unanswered(&text)), "each minute of the last ten: {text}");
     hub.pass(2 * UNKNOWN).await;
-    let (reason, sentence) = hub.told();
+    let (reason, sentence) = hub.report();
     assert!(sentence.contains("ended with: no answer for 20 minutes; the last error: no room. First"), "{sentence}");
     let before = server.lock().unwrap().written;
     hub.pass(RIGHT_AGE).await;
@@ -333,7 +333,7 @@ async fn refused_writes_recheck_right_at_most_every_15_seconds() {
 /// An outdated response must not let a rotation pass.
 #[tokio::test(start_paused = true)]
 async fn that_there_is_no_right_is_believed_for_twenty_minutes() {
-    let (hub, server) = mk_running(DryRunServer { is_told: true, ..DryRunServer::default() });
+    let (hub, server) = mk_running(DryRunServer { is_reported: true, ..DryRunServer::default() });
     hub.pass(DOUBT + ASK_AGAIN).await;
     assert_eq!(*hub.reported.borrow(), Distribution::Off);
     server.lock().unwrap().is_down = true;
@@ -354,7 +354,7 @@ async fn hub_unsure_whether_policy_is_in_force_writes_nothing() {
     hub.pass(SOON).await;
     assert_eq!((hub.is_guarded(), server.lock().unwrap().written), (None, 0));
     hub.pass(BELIEVED + ASK_AGAIN).await;
-    let (reason, sentence) = hub.told();
+    let (reason, sentence) = hub.report();
     assert!(reason == "PolicyUnknown", "{sentence}");
     assert!(sentence.contains("the last error: no room."), "{sentence}");
     assert_eq!(server.lock().unwrap().written, 0);
@@ -382,7 +382,7 @@ async fn without_the_policy_what_nobody_wants_goes_all_the_same() {
 
 #[tokio::test(start_paused = true)]
 async fn starting_hub_doubts_loss_of_right_its_predecessor_had() {
-    let (hub, _server) = mk_running(DryRunServer { is_told: true, ..DryRunServer::default() });
+    let (hub, _server) = mk_running(DryRunServer { is_reported: true, ..DryRunServer::default() });
     hub.pass(DOUBT - SOON).await;
     assert_eq!(*hub.reported.borrow(), Distribution::Starting);
     hub.pass(ASK_AGAIN + SOON).await;

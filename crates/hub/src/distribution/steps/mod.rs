@@ -83,11 +83,11 @@ impl fmt::Display for Unguarded {
                 "it may write any: the ValidatingAdmissionPolicy addon-signer-manifest-works is not in force. \
                  Install the chart again; the binding must deny",
             ),
-            PolicyProblem::Unknown(said) | PolicyProblem::RefusesHub(said) => write!(
+            PolicyProblem::Unknown(message) | PolicyProblem::RefusesHub(message) => write!(
                 f,
                 "it cannot tell whether the ValidatingAdmissionPolicy addon-signer-manifest-works is in force. Its \
                  dry run of a ManifestWork addon-signer-probe that this policy must refuse ended with: \
-                 {said}. First check that the chart has trust.manifestWorks. If it has, and another \
+                 {message}. First check that the chart has trust.manifestWorks. If it has, and another \
                  ValidatingAdmissionPolicy or something that changes new objects refuses the dry run, exempt the hub's \
                  account, or that name, from it"
             ),

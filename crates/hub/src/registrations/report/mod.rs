@@ -68,7 +68,7 @@ impl RegistrationReport {
         .map(|(reason, sentences)| (reason, sentences.join(" ")))
         .collect();
         if let Some((reason, _)) = bad.first() {
-            return Some((false, reason, bad.iter().map(|(_, said)| said.as_str()).collect::<Vec<_>>().join(" ")));
+            return Some((false, reason, bad.iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>().join(" ")));
         }
         let ours = !ours.is_empty();
         let reason = match (ours, named.is_empty(), asking.is_empty()) {

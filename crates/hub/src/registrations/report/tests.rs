@@ -35,7 +35,7 @@ fn mk_report(in_use: &[&str]) -> RegistrationReport {
     RegistrationReport { templates: Templates::Read(Arc::new(templated)), ..RegistrationReport::default() }
 }
 
-fn told(report: &RegistrationReport, config: &SignerConfig) -> Option<(bool, &'static str)> {
+fn reported(report: &RegistrationReport, config: &SignerConfig) -> Option<(bool, &'static str)> {
     report.condition(config).map(|(holds, reason, _)| (holds, reason))
 }
 
@@ -91,7 +91,7 @@ fn every_case_has_its_reason() {
         (mk_report(&["gone"]), &managed, Some((false, "TemplateLacksSigner"))),
         (mk_report(&[]), &managed, Some((false, "TemplateLacksSigner"))),
     ] {
-        assert_eq!(told(&report, config), expected, "{report:?}");
+        assert_eq!(reported(&report, config), expected, "{report:?}");
     }
 }
 
@@ -119,7 +119,7 @@ fn failed_writes_are_counted_per_addon_with_an_example() {
 fn a_template_that_one_cluster_names_for_itself_counts() {
     let overrides = BTreeMap::from([("telemetry".parse().unwrap(), names(&["without"]))]);
     let report = RegistrationReport { overrides, ..mk_report(&["with"]) };
-    assert_eq!(told(&report, &mk_config("Managed", &["telemetry"])), Some((false, "TemplateLacksSigner")));
+    assert_eq!(reported(&report, &mk_config("Managed", &["telemetry"])), Some((false, "TemplateLacksSigner")));
 }
 
 #[test]
@@ -138,8 +138,8 @@ fn what_is_taken_away_is_counted_with_examples() {
     assert!(sentence.contains(
         "of 4 ManagedClusterAddOns (c1/telemetry, c2/telemetry, c3/telemetry and 1 more): name example.com/a"
     ));
-    assert_eq!(told(&report, &mk_config("Managed", &["logging"])), Some((true, "Written")), "of other addons");
-    assert_eq!(told(&report, &mk_config("External", &["telemetry"])), None);
+    assert_eq!(reported(&report, &mk_config("Managed", &["logging"])), Some((true, "Written")), "of other addons");
+    assert_eq!(reported(&report, &mk_config("External", &["telemetry"])), None);
 }
 
 #[test]
@@ -212,11 +212,11 @@ fn signer_name_is_too_long_if_kubernetes_refuses_derived_name() {
         (longest + 1, false, (false, "SignerNameTooLong")),
     ] {
         let (report, config) = mk_long(length, has_pods);
-        assert_eq!(told(&report, &config), Some(expected), "{length}");
+        assert_eq!(reported(&report, &config), Some(expected), "{length}");
         let written =
             RegistrationReport { templates: Templates::Read(Arc::default()), ..RegistrationReport::default() };
         let expected = if length > longest { (false, "SignerNameTooLong") } else { (true, "Written") };
-        assert_eq!(told(&written, &config), Some(expected), "{length}, by the hub");
+        assert_eq!(reported(&written, &config), Some(expected), "{length}, by the hub");
     }
     let (report, config) = mk_long(59, true);
     let (_, _, sentence) = report.condition(&config).unwrap();

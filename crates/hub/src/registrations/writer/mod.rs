@@ -208,7 +208,7 @@ impl RegistrationWriter {
 
     fn observe(&mut self, seen: SeenAddOn) {
         match seen {
-            SeenAddOn::There(addon) => self.look(&addon, false),
+            SeenAddOn::There(addon) => self.compare(&addon, false),
             SeenAddOn::Deleted(key) => self.forget(&key),
             SeenAddOn::Listed => {
                 let Some(there) = self.list.shown.take() else { return };
@@ -233,7 +233,7 @@ impl RegistrationWriter {
 
     /// Decides what to do about an addon that was just seen. `is_turn`: whether it was read to report on its
     /// certificate.
-    fn look(&mut self, addon: &OcmObject, is_turn: bool) {
+    fn compare(&mut self, addon: &OcmObject, is_turn: bool) {
         let object = &addon.object;
         let Some(key) = ocm::addon_key(object) else { return };
         if let Some(listed) = &mut self.list.shown {
@@ -324,7 +324,7 @@ impl RegistrationWriter {
         let is_turn = self.reports.end_turn(&key);
         match done {
             Done::Listed => {}
-            Done::Read(_, Ok(addon)) => self.look(&addon, is_turn),
+            Done::Read(_, Ok(addon)) => self.compare(&addon, is_turn),
             Done::Wrote(_, patch, Ok(())) => self.wrote(&key, patch),
             Done::Read(_, Err(WriteFailure::Gone)) | Done::Wrote(_, _, Err(WriteFailure::Gone)) => self.forget(&key),
             Done::Wrote(_, Patch::Certificate, Err(failure)) => {

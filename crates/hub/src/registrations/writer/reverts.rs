@@ -61,9 +61,9 @@ impl RegistrationWriter {
 pub(super) fn saying_left(mut wanted: Value, status: &Value, now: Timestamp) -> Value {
     // A patch replaces the whole list of conditions, and this one may already do so.
     let conditions = if wanted.get("conditions").is_some() { &wanted } else { status };
-    let said = say_left(conditions, true, &now.to_string());
-    if let (Value::Object(wanted), Value::Object(said)) = (&mut wanted, said) {
-        wanted.extend(said);
+    let reported = say_left(conditions, true, &now.to_string());
+    if let (Value::Object(wanted), Value::Object(reported)) = (&mut wanted, reported) {
+        wanted.extend(reported);
     }
     wanted
 }

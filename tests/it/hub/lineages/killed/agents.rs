@@ -19,7 +19,7 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use parking_lot::Mutex;
 use test_kit::crds::MANAGED_CLUSTERS;
-use test_kit::hub::{PATIENCE, certificate};
+use test_kit::hub::{TIMEOUT, certificate};
 use test_kit::wait::wait_or_explain;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
@@ -101,7 +101,7 @@ impl Agents {
             };
             self.pairs.iter().all(holds).then_some(())
         };
-        wait_or_explain(PATIENCE, &what, have, || self.counts.failed.lock().join("\n")).await;
+        wait_or_explain(TIMEOUT, &what, have, || self.counts.failed.lock().join("\n")).await;
     }
 
     /// Says that the certificates that agents have now are about to be revoked with their authority.
@@ -138,7 +138,7 @@ impl Agents {
 
 /// Waits until the gateway knows the routes of the signer.
 async fn wait_routed(pair: &ClientPair, gateway: SocketAddr) {
-    wait_until(PATIENCE, "a call to pass", async || {
+    wait_until(TIMEOUT, "a call to pass", async || {
         let (status, _) = pair.call(gateway, Method::POST, RECEIVE).await.ok()?;
         (status == StatusCode::OK).then_some(())
     })
@@ -191,7 +191,7 @@ impl RenewingAgent {
         clock.advance(AHEAD);
         let store = Store::directory(dir.join(cluster));
         let mut agent = Agent::new(settings(&kubeconfig, dir, cluster, gateway), store, clock);
-        let first = wait_until(PATIENCE, "the agent to enrol", async || {
+        let first = wait_until(TIMEOUT, "the agent to enrol", async || {
             agent.once().await.ok()?; // an addon that is not known yet is refused
             pair(dir, cluster)
         })

@@ -65,17 +65,18 @@ impl View {
 
     /// The view with a letter for each authority, such as `Next b, Active a`.
     fn tell(&self, letters: &mut Letters) -> String {
-        let mut told: Vec<_> = self.0.iter().map(|it| (&it.state, letters.of(&it.id), it.tainted)).collect();
+        let mut reported: Vec<_> = self.0.iter().map(|it| (&it.state, letters.of(&it.id), it.tainted)).collect();
         // Olds of one second come in any order.
-        told.sort_by_key(|(state, letter, _)| (["Next", "Active", "Old"].iter().position(|it| it == state), *letter));
-        let told = told.into_iter().map(|(state, letter, tainted)| {
+        reported
+            .sort_by_key(|(state, letter, _)| (["Next", "Active", "Old"].iter().position(|it| it == state), *letter));
+        let reported = reported.into_iter().map(|(state, letter, tainted)| {
             let mut text = format!("{state} {letter}").trim_start().to_owned();
             if tainted {
                 text.write_str(", tainted").unwrap();
             }
             text
         });
-        told.collect::<Vec<_>>().join("; ")
+        reported.collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -141,12 +142,13 @@ impl History {
     }
 
     /// What the lineage was since the round began, each view that differs from the one before.
-    pub(super) fn told(&self) -> Vec<String> {
+    pub(super) fn reported(&self) -> Vec<String> {
         let seen = self.seen.lock();
         let mut letters = Letters::default();
-        let mut told: Vec<_> = seen.secret[seen.begin[0]..].iter().map(|(_, view)| view.tell(&mut letters)).collect();
-        told.dedup();
-        told
+        let mut reported: Vec<_> =
+            seen.secret[seen.begin[0]..].iter().map(|(_, view)| view.tell(&mut letters)).collect();
+        reported.dedup();
+        reported
     }
 
     /// Checks that the published anchors and the status had in this round what the Secret had, in the same order, each

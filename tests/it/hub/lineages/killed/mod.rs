@@ -11,7 +11,7 @@ mod world;
 
 use steps::{Object, Step};
 use test_kit::gate::Moment;
-use test_kit::hub::PATIENCE;
+use test_kit::hub::TIMEOUT;
 use test_kit::soak::soak;
 use test_kit::wait::wait_or_explain;
 use world::{KilledWorld, Source};
@@ -35,21 +35,21 @@ async fn kill_at((step, object, moment): Kill, world: &mut KilledWorld) {
     let known = before.clone();
     world.gate.stop_at(moment, move |written| object.read(written).is_some_and(|now| step.is_taken(&known, &now)));
     step.ask(world, &before).await;
-    timeout(PATIENCE, world.gate.stopped()).await.expect("the step is taken");
+    timeout(TIMEOUT, world.gate.stopped()).await.expect("the step is taken");
     world.kill().await;
 
     step.complete(world).await;
     let expected = step.history(world.source());
-    let told = || world.history.told();
-    let is_done = async || (told() == expected).then_some(());
-    wait_or_explain(PATIENCE, "all steps to be taken", is_done, || format!("{:?}", told())).await;
+    let reported = || world.history.reported();
+    let is_done = async || (reported() == expected).then_some(());
+    wait_or_explain(TIMEOUT, "all steps to be taken", is_done, || format!("{:?}", reported())).await;
     world.settled().await;
     if moment == Moment::Late {
         let status = world.gate.deliver().await;
         assert!(status.is_client_error(), "the write of the signer that was killed: {status}");
         world.settled().await;
     }
-    assert_eq!(told(), expected);
+    assert_eq!(reported(), expected);
     world.history.assert_followed();
     world.agents.assert_served();
     drop(paused);
@@ -66,8 +66,8 @@ async fn killed(source: Source, few: &[Kill]) {
         }
     }
     world.rest().await;
-    let told = world.finish(|id| went_back.iter().any(|it| it == id)).await;
-    println!("{} kills; {told}", kills.len());
+    let reported = world.finish(|id| went_back.iter().any(|it| it == id)).await;
+    println!("{} kills; {reported}", kills.len());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -25,7 +25,7 @@ use test_kit::accounts::{HUB_GROUPS, HUB_USER};
 use test_kit::company::CompanyCa;
 use test_kit::gate::Gate;
 use test_kit::gateways::deploy_gateways;
-use test_kit::hub::{PATIENCE, wait_ready};
+use test_kit::hub::{TIMEOUT, wait_ready};
 use test_kit::lease::leases;
 use test_kit::{TestHub, wait_until};
 
@@ -127,7 +127,7 @@ impl KilledWorld {
 
     /// Waits until the lineage is like this.
     pub(super) async fn wait_view(&self, what: &str, is_like: impl Fn(&View) -> bool) {
-        wait_until(PATIENCE, what, async || is_like(&self.view().await).then_some(())).await;
+        wait_until(TIMEOUT, what, async || is_like(&self.view().await).then_some(())).await;
     }
 
     /// Makes a Next wait, as a gateway does that lives and does not learn of it.
@@ -160,7 +160,7 @@ impl KilledWorld {
         if leases(&self.admin).get_opt(SILENT).await.unwrap().is_some() {
             self.release().await;
         }
-        let active = wait_until(PATIENCE, "no Next to be there", async || {
+        let active = wait_until(TIMEOUT, "no Next to be there", async || {
             let view = self.view().await;
             view.id_of("Active").filter(|_| view.id_of("Next").is_none()).map(str::to_owned)
         })
@@ -176,11 +176,11 @@ impl KilledWorld {
 
     /// Waits until the history has the Secret as it is now, and what follows from it is published.
     pub(super) async fn settled(&self) {
-        wait_until(PATIENCE, "anchors and status to be as the Secret", async || {
+        wait_until(TIMEOUT, "anchors and status to be as the Secret", async || {
             let view = self.view().await;
-            let Value::Array(told) = json!(self.lineage.status().await.authorities) else { panic!("it is a list") };
+            let Value::Array(reported) = json!(self.lineage.status().await.authorities) else { panic!("it is a list") };
             let anchors = self.lineage.bundle().await?.pem();
-            (View::of(&told) == view && View::of_anchors(&anchors).ids() == view.ids()).then_some(())
+            (View::of(&reported) == view && View::of_anchors(&anchors).ids() == view.ids()).then_some(())
         })
         .await;
         self.caught_up().await;
@@ -188,7 +188,7 @@ impl KilledWorld {
 
     async fn caught_up(&self) {
         let signers = Api::<AddOnSigner>::all(self.admin.clone());
-        wait_until(PATIENCE, "the watches to have what is there", async || {
+        wait_until(TIMEOUT, "the watches to have what is there", async || {
             let secret = self.lineage.secrets.get(self.lineage.secret).await.unwrap().resource_version()?;
             let anchors = self.lineage.maps.get(self.lineage.map).await.unwrap().resource_version()?;
             let signer = signers.get("telemetry").await.unwrap().resource_version()?;

@@ -67,8 +67,8 @@ impl LoadProgram {
         let output = command.output().unwrap();
         let cpu = target.cpu() - before;
         assert!(output.status.success(), "{}: {}", case.name, String::from_utf8_lossy(&output.stderr));
-        let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let number = |name: &str| said[name].as_f64().unwrap();
+        let figures: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let number = |name: &str| figures[name].as_f64().unwrap();
         let [rate, p50, p99] = ["rate", "p50_us", "p99_us"].map(number);
         Figure { rate, p50, p99, cpu: cpu * 1000.0 / number("calls") }
     }

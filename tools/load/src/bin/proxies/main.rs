@@ -45,7 +45,7 @@ mod table;
 /// The paths of gRPC requests begin like that.
 const GRPC: &str = "/grpc.health.v1.Health/";
 /// How long a peer may take to end.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Parser)]
 struct Arguments {
@@ -125,7 +125,7 @@ impl Contest {
 impl Drop for Contest {
     /// nginx ends its workers only if it is asked to end.
     fn drop(&mut self) {
-        self.processes.drain(..).for_each(|process| process.end_by("TERM", PATIENCE));
+        self.processes.drain(..).for_each(|process| process.end_by("TERM", TIMEOUT));
     }
 }
 

@@ -219,8 +219,8 @@ async fn apply_everywhere(world: &World, clusters: usize) {
     let wanted = format!("{clusters} of {clusters} addons");
     wait_until(LONG, "the condition", async || {
         let conditions = signers.get("logs").await.unwrap().status?.conditions;
-        let told = conditions.into_iter().find(|told| told.type_ == "TrustDistributed")?;
-        told.message.contains(&wanted).then_some(())
+        let reported = conditions.into_iter().find(|reported| reported.type_ == "TrustDistributed")?;
+        reported.message.contains(&wanted).then_some(())
     })
     .await;
     println!("and the AddOnSigner says so after {:.0} s", began.elapsed().as_secs_f64());

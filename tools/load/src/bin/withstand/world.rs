@@ -26,8 +26,8 @@ pub(crate) struct Running {
 
 impl Running {
     /// Waits until it is ready.
-    pub(crate) async fn ready(&self, patience: Duration) {
-        wait_until(patience, "the process to be ready", async || {
+    pub(crate) async fn ready(&self, timeout: Duration) {
+        wait_until(timeout, "the process to be ready", async || {
             let mut stream = TcpStream::connect(self.metrics).await.ok()?;
             stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await.ok()?;
             let mut answer = String::new();

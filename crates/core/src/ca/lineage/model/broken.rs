@@ -152,14 +152,14 @@ fn a_machine_that_only_waits_is_found() {
         ..MACHINE
     };
     find_by_walks(oblivious, &Scope::issuer(), Broken::Forgotten);
-    let patient = Machine {
+    let capped = Machine {
         decide: |lineage, evidence, has| match decide(lineage, evidence, has) {
             Step::GiveUp(_) => Step::Wait(WaitsFor::Publication),
             step => step,
         },
         ..MACHINE
     };
-    find_by_walks(patient, &Scope::issuer(), Broken::Capped);
+    find_by_walks(capped, &Scope::issuer(), Broken::Capped);
 }
 
 #[test]

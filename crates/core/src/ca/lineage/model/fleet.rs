@@ -29,7 +29,7 @@ pub(super) enum Parties {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FleetAction {
     /// The hub checks the ManifestWork, and writes the current bundle into it.
-    Look,
+    Observe,
     /// The cluster applies its ManifestWork.
     Apply,
     /// The agent without a ManifestWork gets another certificate.
@@ -146,7 +146,7 @@ impl Parties {
 impl Fleet {
     pub(super) fn act(&mut self, action: FleetAction, lineage: &Lineage, published: &Anchors, now: Timestamp) {
         match action {
-            FleetAction::Look => self.look(published, now),
+            FleetAction::Observe => self.observe(published, now),
             FleetAction::Apply if self.work != self.applied.0 => {
                 // An agent that has not loaded the last bundle may still use the one before.
                 let may_use_both = now < self.applied.1.plus(APPLIED_FOR);
@@ -167,7 +167,7 @@ impl Fleet {
         self.certificates.retain(|(_, end)| *end >= now);
     }
 
-    fn look(&mut self, published: &Anchors, now: Timestamp) {
+    fn observe(&mut self, published: &Anchors, now: Timestamp) {
         let seen = &mut self.seen;
         let is_applied = self.applied.0 == *published;
         seen.applied = is_applied.then(|| seen.applied.unwrap_or(now));

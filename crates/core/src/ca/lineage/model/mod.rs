@@ -107,7 +107,7 @@ const SERVING: [Action; 7] = [
     Action::Step(Crash::No),
     Action::Issue,
     Action::Hour,
-    Action::Fleet(FleetAction::Look),
+    Action::Fleet(FleetAction::Observe),
     Action::Fleet(FleetAction::Apply),
     Action::Fleet(FleetAction::Enrol),
 ];
@@ -169,7 +169,7 @@ impl Scope {
 
     fn first(&self, machine: Machine) -> World {
         let has = |action| self.actions.contains(&action);
-        World::new(machine, has(Action::Offer), has(Action::Fleet(FleetAction::Look)))
+        World::new(machine, has(Action::Offer), has(Action::Fleet(FleetAction::Observe)))
     }
 }
 

@@ -10,7 +10,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use super::NoHandshake;
-use addon_signer_core::gateway::authz::claims;
+use addon_signer_core::gateway::authz::unverified;
 
 tokio::task_local! {
     /// The claims of the certificate that the verifier refused in this handshake.
@@ -21,18 +21,18 @@ tokio::task_local! {
 pub(super) async fn shake<T, S>(
     handshake: impl Future<Output = Result<T, (io::Error, S)>>,
 ) -> Result<T, (NoHandshake, S)> {
-    let with_claims = async {
+    let handshake = async {
         let failed = |(error, socket)| (NoHandshake::of(error, REFUSED.with(RefCell::take)), socket);
         handshake.await.map_err(failed)
     };
-    REFUSED.scope(RefCell::default(), with_claims).await
+    REFUSED.scope(RefCell::default(), handshake).await
 }
 
 /// Verifies as the inner verifier does, and notes the claims of what that refuses.
 #[derive(Debug)]
-pub(super) struct NotingClaims(pub(super) Arc<dyn ClientCertVerifier>);
+pub(super) struct NotingUnverified(pub(super) Arc<dyn ClientCertVerifier>);
 
-impl ClientCertVerifier for NotingClaims {
+impl ClientCertVerifier for NotingUnverified {
     fn verify_client_cert(
         &self,
         leaf: &CertificateDer<'_>,
@@ -41,7 +41,7 @@ impl ClientCertVerifier for NotingClaims {
     ) -> Result<ClientCertVerified, Error> {
         self.0.verify_client_cert(leaf, intermediates, now).inspect_err(|_| {
             // A handshake outside of `shake` has nobody to tell.
-            let _ = REFUSED.try_with(|refused| refused.replace(claims(leaf)));
+            let _ = REFUSED.try_with(|refused| refused.replace(unverified(leaf)));
         })
     }
 

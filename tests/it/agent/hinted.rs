@@ -21,8 +21,8 @@ async fn agent_that_is_told_to_renew_renews_once() {
     let running = tokio::spawn(world.agent(world.secret_store()).run());
     world.gateway.wait_for_connections(2).await;
     assert_eq!(stored(&world).await, first, "nobody has told it");
-    let told = CertificateDer::from_pem_slice(&first).unwrap();
-    world.gateway.answers.lock().unwrap().told = Box::new(move |peer| peer == told.as_ref());
+    let must_renew = CertificateDer::from_pem_slice(&first).unwrap();
+    world.gateway.answers.lock().unwrap().must_renew = Box::new(move |peer| peer == must_renew.as_ref());
     let renewed = wait_until(SOON, "another certificate", async || {
         let now = stored(&world).await;
         (now != first).then_some(now)
@@ -38,7 +38,7 @@ async fn agent_that_is_told_to_renew_renews_once() {
 async fn gateway_that_tells_it_again_and_again_is_heard_less_often() {
     let world = AgentWorld::start().await;
     world.agent(world.secret_store()).once().await.unwrap();
-    world.gateway.answers.lock().unwrap().told = Box::new(|_| true);
+    world.gateway.answers.lock().unwrap().must_renew = Box::new(|_| true);
     let running = tokio::spawn(world.agent(world.secret_store()).run());
     let begun = Instant::now();
     world.wait_for_requests(8).await;
