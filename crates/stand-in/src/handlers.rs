@@ -7,6 +7,8 @@ use hyper::body::Incoming;
 use hyper::header::{ACCEPT, CONTENT_TYPE};
 use hyper::{Method, Request, Response};
 use serde_json::{Value, json};
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::block_in_place;
 
 use super::answers::{Body, View, json_answer, plain_answer};
 use super::auth::User;
@@ -54,6 +56,15 @@ async fn answer(hub: &Arc<Hub>, request: Request<Incoming>) -> Result<Response<B
     call.dispatch(request).await
 }
 
+/// Does what may take long. The other tasks of this thread go on in another one if the runtime has several: one of them
+/// may be the connection's own, which answers PINGs.
+fn in_place<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => block_in_place(work),
+        _ => work(),
+    }
+}
+
 fn header(request: &Request<Incoming>, name: &str) -> String {
     let value = request.headers().get(name).and_then(|v| v.to_str().ok());
     value.unwrap_or("").to_owned()
@@ -79,7 +90,7 @@ impl Call<'_> {
             (Method::GET, None) if self.query.flag("watch") => {
                 watch::start(self.hub, &self.target, &self.query, self.view)
             }
-            (Method::GET, None) => listing::list(self.hub, &self.target, &self.query, self.view),
+            (Method::GET, None) => in_place(|| listing::list(self.hub, &self.target, &self.query, self.view)),
             (Method::POST, None) => {
                 let body = read(request, &content_type).await?;
                 self.create(body)

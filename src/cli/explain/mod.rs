@@ -149,14 +149,21 @@ impl Explanation {
             }
         }
         for why in &self.why {
-            let mut letters = why.chars();
-            let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
-            rows.add(["why", &format!("{first}{}", letters.as_str())]);
+            rows.add(["why", &capitalised(why)]);
         }
         for assumed in &self.assumed {
             rows.add(["assumed", assumed]);
         }
         rows.render()
+    }
+}
+
+/// A sentence with a capital, unless it begins with a name such as `spoke1/telemetry`.
+fn capitalised(sentence: &str) -> String {
+    let is_name = sentence.split(' ').next().is_some_and(|word| word.contains('/'));
+    match sentence.split_at_checked(1).filter(|_| !is_name) {
+        Some((first, rest)) => first.to_ascii_uppercase() + rest,
+        None => sentence.to_owned(),
     }
 }
 

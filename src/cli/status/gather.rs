@@ -69,11 +69,11 @@ impl Gathered {
         };
         let mut without = self.rows.iter().filter(is_without);
         let Row { cluster, addon, .. } = without.next()?;
-        let number = 1 + without.count();
+        let more = and_more(without.count());
         Some(format!(
-            "no ManifestWork brings the gateway's trust bundle to {number} addons on clusters, such as \
-             {cluster}/{addon}, and only addon-signer-agent gets it by itself: set trust.manifestWorks in the chart's \
-             values, or trust.manifestWork: Never in the AddOnSigner if it comes in another way (docs/trust.md)"
+            "no ManifestWork brings the gateway's trust bundle to {cluster}/{addon}{more}, and only addon-signer-agent \
+             gets it by itself: set trust.manifestWorks in the chart's values, or trust.manifestWork: Never in the \
+             AddOnSigner if it comes in another way (docs/trust.md)"
         ))
     }
 
@@ -164,18 +164,22 @@ fn unserved(csrs: &NewestCsrs, answerers: &Answerers, before: Timestamp, install
     let unserved = csrs.unserved(before, answerers, is_wanted);
     let named = unserved.iter().take(MOST_UNSERVED).map(|(signer_name, count, csr)| {
         let nearest = answerers.nearest(signer_name).map(|name| format!("the nearest is {name}; ")).unwrap_or_default();
-        format!("{signer_name} ({nearest}{count} addons on clusters, such as CSR {csr})")
+        format!("{signer_name} ({nearest}CSR {csr}{})", and_more(count - 1))
     });
     let named = named.collect::<Vec<_>>().join(", ");
-    let more = unserved.len().saturating_sub(MOST_UNSERVED);
-    let more = if more == 0 { String::new() } else { format!(", and {more} more names") };
+    let more = and_more(unserved.len().saturating_sub(MOST_UNSERVED));
     (!unserved.is_empty()).then(|| {
         format!(
             "CSRs of accepted clusters have no certificate, approved or not, because they name a signer that no \
-             AddOnSigner has: {named}{more}. Correct the name in the addon, or make an AddOnSigner, unless another \
-             program signs them"
+             AddOnSigner has: {named}{more}. Unless another program signs them, correct the name in the addon and \
+             delete the CSRs (`kubectl delete csr NAME`), or make an AddOnSigner"
         )
     })
+}
+
+/// How many more there are than those that are named.
+fn and_more(count: usize) -> String {
+    if count == 0 { String::new() } else { format!(" and {count} more") }
 }
 
 /// Whether a standalone gateway keeps a Lease.

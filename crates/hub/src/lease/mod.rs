@@ -84,8 +84,12 @@ pub enum NotWritten {
 impl NotWritten {
     /// Whether the API server will probably refuse the same write again: it did respond, no other client was faster,
     /// and it is not overloaded.
-    pub(crate) fn is_lasting(&self) -> bool {
-        matches!(self, Self::Api(kube::Error::Api(status)) if ![404, 409, 429, 503, 504].contains(&status.code))
+    pub fn is_lasting(&self) -> bool {
+        let Self::Api(kube::Error::Api(status)) = self else { return false };
+        // A JSON patch whose tests fail because another client was faster gets a 422 that names no object, unlike one
+        // that a schema or a policy refuses.
+        let is_outdated = status.code == 422 && status.details.as_ref().is_none_or(|details| details.name.is_empty());
+        !is_outdated && ![404, 409, 429, 503, 504].contains(&status.code)
     }
 }
 

@@ -361,6 +361,7 @@ async fn status_is_written_only_into_this_version_of_its_object() {
     for of in [&first, &second] {
         let refused = write(of).await.unwrap_err();
         assert!(matches!(&refused, NotWritten::Api(kube::Error::Api(status)) if status.code == 422), "{refused}");
+        assert!(!refused.is_lasting(), "the next attempt knows the present version");
         assert_eq!(known().await.add_ons.len(), 1);
     }
     write(&third).await.unwrap();
