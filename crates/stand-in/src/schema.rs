@@ -8,11 +8,10 @@ use serde_json::{Map, Value, json};
 
 use super::fields::{self, list, text};
 use super::resources::Resource;
+use super::rules;
 use super::status::{ApiError, Cause};
 use super::store::{Store, Write, definition_key};
 
-/// The only CEL rule that is checked.
-const IMMUTABLE: &str = "self == oldSelf";
 /// The schema of a field whose content is free.
 static ANY: Value = Value::Bool(true);
 
@@ -55,6 +54,13 @@ pub(super) fn causes(store: &Store, w: &Write<'_>, new: &Value, old: Option<&Val
     let mut causes = Vec::new();
     if let Some(schema) = find(store, w.resource) {
         check(new, old, schema, "", &mut causes);
+        if causes.iter().any(Cause::blocks_rules) {
+            let words = "some validation rules were not checked because the object was invalid; correct the existing \
+                         errors to complete validation";
+            causes.push(Cause::invalid("<nil>", Value::Null, words));
+        } else {
+            check_rules(new, old, schema, "", &mut causes);
+        }
     }
     causes
 }
@@ -127,9 +133,6 @@ fn check(value: &Value, old: Option<&Value>, schema: &Value, path: &str, causes:
         let allowed: Vec<_> = allowed.iter().map(to_text).collect();
         causes.push(Cause::unsupported(path, &to_text(value), &allowed));
     }
-    let rules = list(schema, "x-kubernetes-validations").iter();
-    let broken = rules.filter(|rule| old.is_some() && text(rule, "rule") == IMMUTABLE);
-    causes.extend(broken.map(|rule| Cause::invalid(path, value.clone(), text(rule, "message"))));
     match value {
         Value::String(value) => check_text(value, schema, path, causes),
         Value::Number(number) => {
@@ -209,6 +212,26 @@ fn check_map(map: &Map<String, Value>, old: Option<&Value>, schema: &Value, path
     for (name, value) in map {
         if let Some(schema) = field(schema, path, name) {
             check(value, old.and_then(|old| old.get(name)), schema, &child(path, name), causes);
+        }
+    }
+}
+
+fn check_rules(value: &Value, old: Option<&Value>, schema: &Value, path: &str, causes: &mut Vec<Cause>) {
+    if old == Some(value) || value.is_null() {
+        return;
+    }
+    for rule in list(schema, "x-kubernetes-validations") {
+        if let Err(words) = rules::check(rule, value, old) {
+            let path = format!("{path}{}", text(rule, "fieldPath"));
+            causes.push(Cause::invalid(&path, text(schema, "type"), &words));
+        }
+    }
+    for (index, item) in value.as_array().into_iter().flatten().enumerate() {
+        check_rules(item, None, &schema["items"], &format!("{path}[{index}]"), causes);
+    }
+    for (name, value) in value.as_object().into_iter().flatten() {
+        if let Some(schema) = field(schema, path, name) {
+            check_rules(value, old.and_then(|old| old.get(name)), schema, &child(path, name), causes);
         }
     }
 }

@@ -54,6 +54,12 @@ impl Cause {
         Self::new(field, "FieldValueTooLong", "Too long", detail)
     }
 
+    /// Whether kube-apiserver checks no CEL rules of an object that has this fault.
+    pub(super) fn blocks_rules(&self) -> bool {
+        let blocking = ["NotSupported", "Required", "TooLong", "TooMany", "TypeInvalid"];
+        self.reason.strip_prefix("FieldValue").is_some_and(|reason| blocking.contains(&reason))
+    }
+
     fn new(field: impl Into<String>, reason: &'static str, words: &'static str, detail: &str) -> Self {
         let message = if detail.is_empty() { words.to_owned() } else { format!("{words}: {detail}") };
         Self { field: field.into(), reason, message }

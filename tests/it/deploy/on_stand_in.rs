@@ -13,39 +13,6 @@ use test_kit::deploy::api;
 
 const SIGNERS: &str = "/apis/addon-signer.io/v1alpha1/addonsigners";
 
-/// Why a CEL rule alone refuses a value. The stand-in accepts it: docs/laptop.md says so.
-const RULES: [&str; 29] = [
-    "reserved for Kubernetes",
-    "reserved for the gateway",
-    "must contain {cluster}",
-    "must contain {addon}",
-    "must contain {cluster} once",
-    "at most once",
-    "keep placeholders apart",
-    "OCM's convention",
-    "must not contain {agent}",
-    "is for the type Imported",
-    "the type CertManager",
-    "is for the type CertManager",
-    "the type Vault",
-    "is for the type Vault",
-    "longer than certificate.maxDuration",
-    "at least 10m",
-    "at most 8760h",
-    "shorter than authority.duration",
-    "at least 1h",
-    "no certificate outlives",
-    "names or clusterSets",
-    "http or grpc",
-    "neither",
-    "service or address",
-    "from 1 to 65535",
-    "ca or clusterTrustBundle",
-    "from 1s to 1m",
-    "from 1s to 24h",
-    "PerIdentity must be at least 1",
-];
-
 /// A stand-in that has the CRDs, as that of the demo.
 async fn defined() -> (StandIn, Client) {
     let hub = mk_hub().await;
@@ -60,13 +27,9 @@ async fn defined() -> (StandIn, Client) {
 #[tokio::test]
 async fn stand_in_refuses_what_schemas_refuse_and_accepts_the_rest() {
     let (_hub, admin) = defined().await;
-    let kinds = [(signers::mk_signer(), signers::mk_samples()), (routes::mk_route(), routes::mk_samples())];
-    for (good, samples) in &kinds {
-        samples.check_schema(&api(&admin, good).await.unwrap(), &RULES).await;
+    for (good, samples) in [(signers::mk_signer(), signers::mk_samples()), (routes::mk_route(), routes::mk_samples())] {
+        samples.check_schema(&api(&admin, &good).await.unwrap()).await;
     }
-    let reasons: Vec<&str> = kinds.iter().flat_map(|(_, samples)| samples.reasons()).collect();
-    let untried: Vec<&&str> = RULES.iter().filter(|rule| !reasons.contains(rule)).collect();
-    assert!(untried.is_empty(), "{untried:?}");
 }
 
 #[tokio::test]
