@@ -17,7 +17,7 @@ use super::grpc;
 use super::problem::Refusal;
 use super::session::{InFlight, Session};
 use super::upgrade::{Upgrade, WebSocketKey};
-use super::upload::{Pace, Turn, Upload, UploadError, UploadProgress, has_content};
+use super::upload::{Turn, Upload, UploadError, UploadLimit, UploadProgress, has_content};
 use addon_signer_core::gateway::access::{self, Caller, NoAccess, RequestConnection, RequestHead};
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::headers;
@@ -125,21 +125,21 @@ impl Forward<'_> {
         (is_stream, progress): (bool, &Arc<UploadProgress>),
     ) -> Result<Request<Upload>, Refusal> {
         let (mut parts, body) = request.into_parts();
-        let pace = self.pace(route, is_stream);
+        let limit = self.upload_limit(route, is_stream);
         parts.uri = backend_uri(self.path, parts.uri.query()).map_err(|error| Refusal::Backend(error.into()))?;
         parts.version = Version::default();
         parts.extensions.clear();
         self.replace_headers(&mut parts, route, upgrade).map_err(|error| Refusal::Backend(error.into()))?;
-        let upload = Upload::new(body, route.limits.max_body, pace, Arc::clone(progress));
+        let upload = Upload::new(body, route.limits.max_body, limit, Arc::clone(progress));
         Ok(Request::from_parts(parts, upload.counted(&self.in_flight.record)))
     }
 
-    fn pace(&self, route: &Route, is_stream: bool) -> Pace {
+    fn upload_limit(&self, route: &Route, is_stream: bool) -> UploadLimit {
         let MinRate { bytes_per_second, grace } = self.session.shared.limits.min_rate;
         if is_stream {
-            return Pace::Idle(route.limits.idle);
+            return UploadLimit::Idle(route.limits.idle);
         }
-        Pace::rate(MinRate { bytes_per_second, grace: grace.max(route.limits.first_byte) })
+        UploadLimit::rate(MinRate { bytes_per_second, grace: grace.max(route.limits.first_byte) })
     }
 
     fn replace_headers(

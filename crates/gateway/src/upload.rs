@@ -125,7 +125,7 @@ impl UploadProgress {
 
 /// How slowly a client may send a body.
 #[derive(Debug)]
-pub(super) enum Pace {
+pub(super) enum UploadLimit {
     /// At a minimal rate.
     Rate(MinRate, Tempo),
     /// As slowly as it likes, while something comes from either side within this time: a stream of gRPC may have
@@ -133,7 +133,7 @@ pub(super) enum Pace {
     Idle(Duration),
 }
 
-impl Pace {
+impl UploadLimit {
     pub(super) fn rate(rate: MinRate) -> Self {
         Self::Rate(rate, Tempo::new(rate))
     }
@@ -161,7 +161,7 @@ pub(super) struct Upload<B = Incoming> {
     max: u64,
     passed: u64,
     progress: Arc<UploadProgress>,
-    pace: Pace,
+    limit: UploadLimit,
     /// When the wait for the client's next piece began.
     waiting: Option<Instant>,
     /// Fires when the client has been too slow. A body that never waits for the client needs none.
@@ -170,9 +170,9 @@ pub(super) struct Upload<B = Incoming> {
 }
 
 impl<B> Upload<B> {
-    pub(super) fn new(inner: B, max: u64, pace: Pace, progress: Arc<UploadProgress>) -> Self {
+    pub(super) fn new(inner: B, max: u64, limit: UploadLimit, progress: Arc<UploadProgress>) -> Self {
         let (waiting, timer) = (None, None);
-        Self { inner, record: None, max, passed: 0, progress, pace, waiting, timer, is_untouched: true }
+        Self { inner, record: None, max, passed: 0, progress, limit, waiting, timer, is_untouched: true }
     }
 
     /// Counts its bytes.
@@ -194,7 +194,7 @@ impl<B> Upload<B> {
         if self.waiting.is_none() {
             let now = Instant::now();
             self.waiting = Some(now);
-            let end = now + self.pace.left();
+            let end = now + self.limit.left();
             match &mut self.timer {
                 Some(timer) => timer.as_mut().reset(end),
                 None => self.timer = Some(Box::pin(tokio::time::sleep_until(end))),
@@ -202,14 +202,14 @@ impl<B> Upload<B> {
         }
         while let Some(timer) = &mut self.timer {
             ready!(timer.as_mut().poll(cx));
-            match self.pace {
-                Pace::Idle(idle) if self.progress.last() + idle > Instant::now() => {
+            match self.limit {
+                UploadLimit::Idle(idle) if self.progress.last() + idle > Instant::now() => {
                     timer.as_mut().reset(self.progress.last() + idle);
                 }
                 _ => break,
             }
         }
-        Poll::Ready(self.progress.fail(self.pace.error()))
+        Poll::Ready(self.progress.fail(self.limit.error()))
     }
 
     /// Counts a piece.
@@ -218,9 +218,9 @@ impl<B> Upload<B> {
             record.received(bytes);
         }
         let waited = self.waiting.take().map_or(Duration::ZERO, |since| since.elapsed());
-        match &mut self.pace {
-            Pace::Rate(_, tempo) => tempo.add(waited, bytes),
-            Pace::Idle(_) => self.progress.passed(),
+        match &mut self.limit {
+            UploadLimit::Rate(_, tempo) => tempo.add(waited, bytes),
+            UploadLimit::Idle(_) => self.progress.passed(),
         }
         self.passed = self.passed.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
         if self.passed > self.max { Err(self.progress.fail(UploadError::TooLarge(self.max))) } else { Ok(()) }
@@ -275,14 +275,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_stream_may_last_and_a_slow_body_may_not() {
         let idle = Duration::from_secs(3600);
-        for (pace, lasts, expected) in [
-            (Pace::rate(RATE), RATE.grace, UploadError::Slow(100)),
-            (Pace::Idle(idle), idle, UploadError::Silent(idle)),
+        for (limit, lasts, expected) in [
+            (UploadLimit::rate(RATE), RATE.grace, UploadError::Slow(100)),
+            (UploadLimit::Idle(idle), idle, UploadError::Silent(idle)),
         ] {
             let progress = UploadProgress::new();
             let silent = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
             let began = Instant::now();
-            let ended = Upload::new(silent, 100, pace, Arc::clone(&progress)).frame().await;
+            let ended = Upload::new(silent, 100, limit, Arc::clone(&progress)).frame().await;
             assert!(matches!(ended, Some(Err(BodyError::Upload(error))) if error == expected));
             assert_eq!(progress.failure(), Some(expected));
             assert!(began.elapsed() >= lasts);
@@ -294,7 +294,7 @@ mod tests {
         let fields = ["x-remote-user", "x_addon_signer_cluster", "connection", "host", "x-checksum"];
         let trailers = fields.map(|name| (name.parse().unwrap(), HeaderValue::from_static("x")));
         let last = stream::iter([Ok::<_, Infallible>(Frame::trailers(HeaderMap::from_iter(trailers)))]);
-        let mut upload = Upload::new(StreamBody::new(last), 0, Pace::rate(RATE), UploadProgress::new());
+        let mut upload = Upload::new(StreamBody::new(last), 0, UploadLimit::rate(RATE), UploadProgress::new());
         assert!(upload.is_untouched());
         let passed = upload.frame().await.unwrap().unwrap().into_trailers().unwrap();
         assert_eq!(passed.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-checksum"]);

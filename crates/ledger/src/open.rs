@@ -17,7 +17,7 @@ use addon_signer_core::timestamp::Timestamp;
 /// Rows on one page.
 const PAGE: usize = 256;
 
-/// The states of the rows that a batch wants to settle, by serial number.
+/// The states of the rows that a batch wants to close, by serial number.
 pub(crate) struct OpenStates(HashMap<Serial, OpenState>);
 
 impl OpenStates {

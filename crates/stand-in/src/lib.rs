@@ -13,8 +13,9 @@
 //! - While a CustomResourceDefinition with a schema is stored, objects of its kind are pruned, get defaults and are
 //!   checked when they are written; what was stored earlier is shown as it is. Not checked: `allOf`, `anyOf`, `oneOf`,
 //!   `not`, exclusive bounds, `multipleOf`, `format` except `date-time`, and embedded resources. CEL rules
-//!   (`x-kubernetes-validations`) have no costs, and of Kubernetes' own functions only `duration` and `split`. Unknown
-//!   fields are pruned without a warning.
+//!   (`x-kubernetes-validations`) have no costs, no `messageExpression`, `reason` and `optionalOldSelf`, and of the
+//!   functions of Kubernetes only `split`. Each item of a list that has changed is checked again. Unknown fields are
+//!   pruned without a warning.
 //! - No admission policies except three: while the ValidatingAdmissionPolicyBinding addon-signer-manifest-works is
 //!   stored, the hub's account may create and change only ManifestWorks that have the hub's name and label; while that
 //!   of addon-signer-grpc-account is stored, only OCM's gRPC server may name the user for whom it makes a CSR, and no
@@ -35,8 +36,8 @@
 //! # The files
 //!
 //! `resources` is the table of the resources that are served. `store`, `selectors`, `admission`, `checks`, `schema`,
-//! `rules`, `policy`, `writes`, `deletion`, `table`, `target` and `discovery` are pure. `server` accepts connections, `handlers`
-//! turns requests into verbs, `watch` serves watches, and `state` is what all connections share.
+//! `rules`, `policy`, `writes`, `deletion`, `table`, `target` and `discovery` are pure. `server` accepts connections,
+//! `handlers` turns requests into verbs, `watch` serves watches, and `state` is what all connections share.
 
 mod admission;
 mod answers;

@@ -1,5 +1,5 @@
-//! Rules in CEL of a CustomResourceDefinition's schema (`x-kubernetes-validations`), with the functions that Kubernetes
-//! adds to the language and that the chart's definitions use: `duration` and `split`.
+//! Rules in CEL of a CustomResourceDefinition's schema (`x-kubernetes-validations`): with `duration`, which cel has
+//! only with chrono, and Kubernetes' `split`.
 
 use std::sync::Arc;
 

@@ -223,7 +223,12 @@ fn check_rules(value: &Value, old: Option<&Value>, schema: &Value, path: &str, c
     for rule in list(schema, "x-kubernetes-validations") {
         if let Err(words) = rules::check(rule, value, old) {
             let path = format!("{path}{}", text(rule, "fieldPath"));
-            causes.push(Cause::invalid(&path, text(schema, "type"), &words));
+            let is_scalar = !value.is_object() && !value.is_array();
+            causes.push(if is_scalar {
+                Cause::invalid(&path, value.clone(), &words)
+            } else {
+                Cause::invalid_whole(&path, &words)
+            });
         }
     }
     for (index, item) in value.as_array().into_iter().flatten().enumerate() {

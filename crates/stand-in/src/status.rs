@@ -27,6 +27,11 @@ impl Cause {
         Self::new(field, "FieldValueInvalid", "Invalid value", &detail)
     }
 
+    /// The message does not quote an object or a list.
+    pub(super) fn invalid_whole(field: impl Into<String>, detail: &str) -> Self {
+        Self::new(field, "FieldValueInvalid", "Invalid value", detail)
+    }
+
     pub(super) fn unsupported(field: impl Into<String>, value: &str, supported: &[impl AsRef<str>]) -> Self {
         let supported: Vec<String> = supported.iter().map(|value| format!("{:?}", value.as_ref())).collect();
         let detail = format!("{value:?}: supported values: {}", supported.join(", "));

@@ -47,7 +47,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Asks the program by `signal` to end, and kills it after `patience`.
+    /// Asks the program by `signal` to end, and kills it after `grace`.
     pub fn end_by(mut self, signal: &str, grace: Duration) {
         let asked = Command::new("kill").args(["-s", signal, &self.id().to_string()]).status();
         let deadline = Instant::now() + grace;

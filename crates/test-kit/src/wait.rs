@@ -12,13 +12,13 @@ const POLL: Duration = Duration::from_millis(50);
 /// How long it waits before time passes quickly.
 const AS_USUAL: Duration = Duration::from_millis(500);
 
-/// A shorter timeout states a bound, which is of the machine's time.
-const BOUND: Duration = Duration::from_secs(10);
+/// A shorter timeout states a bound, which is of the machine's time; the others only end a test that hangs.
+const GENEROUS: Duration = Duration::from_secs(10);
 /// How much longer a loaded machine may take.
 const LOADED: u32 = 4;
 
 /// Calls `probe` until it returns a value. After `timeout` it panics and names `what`. What does not come at once is
-/// what a task pauses for, so in a patient wait time passes quickly after a moment for the test's runtime
+/// what a task pauses for, so with a generous timeout time passes quickly after a moment for the test's runtime
 /// ([`crate::quick`]); on a loaded machine it passes less quickly, and the wait takes longer instead.
 pub async fn wait_until<T, F>(timeout: Duration, what: &str, probe: F) -> T
 where
@@ -71,17 +71,17 @@ impl Wait {
         Self { machine: Instant::now(), runtime: tokio::time::Instant::now(), timeout }
     }
 
-    /// Whether it has taken so long on the machine's clock, and, if it is patient, as much as an idle machine lets pass
-    /// in that time on the runtime's.
+    /// Whether it has taken so long on the machine's clock, and, if the timeout is generous, as much as an idle machine
+    /// lets pass in that time on the runtime's.
     fn is_over(&self) -> bool {
         let machine = self.machine.elapsed();
         let has_passed =
             || self.runtime.elapsed() >= quick::passes_in(self.timeout) || machine >= LOADED * self.timeout;
-        machine >= self.timeout && (self.timeout < BOUND || has_passed())
+        machine >= self.timeout && (self.timeout < GENEROUS || has_passed())
     }
 
     async fn pause(&self) {
-        if self.timeout < BOUND || self.machine.elapsed() < AS_USUAL {
+        if self.timeout < GENEROUS || self.machine.elapsed() < AS_USUAL {
             sleep(POLL).await
         } else {
             pass_during(POLL).await

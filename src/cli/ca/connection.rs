@@ -300,16 +300,12 @@ impl Ca {
         is_done: impl Fn(&LineageReport) -> bool,
         is_under_way: impl Fn(&LineageReport) -> bool,
     ) -> anyhow::Result<LineageReport> {
-        let mut lead = Ok(String::new());
-        self.say_who_leads(&mut lead).await;
-        eprintln!(
-            "Ctrl-C stops watching; {} continues.",
-            if lead.is_ok() { "the hub" } else { "the next hub that leads" }
-        );
+        eprintln!("Ctrl-C stops watching; the hub that leads continues.");
         let started = Instant::now();
         let mut shown = String::new();
         let mut first = None;
         let mut pace = Pace::default();
+        let mut lead = Ok(String::new());
         loop {
             self.say_who_leads(&mut lead).await;
             let report = self.lineage(lineage).await?;

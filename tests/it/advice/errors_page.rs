@@ -1,4 +1,5 @@
-//! docs/addon-errors.md says what to do about every problem of the gateway and every reason of a refused CSR.
+//! docs/addon-errors.md says what to do about every problem of the gateway and every reason of a refused CSR; and what
+//! docs/writing-an-addon.md shows of the example is there.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,6 +21,15 @@ fn between(page: &str, from: &str, to: &str) -> String {
 /// What the first cells of the tables in a section name.
 fn first_cells(section: &str) -> BTreeSet<String> {
     section.lines().filter_map(|line| line.strip_prefix("| ")?.split('|').next()).flat_map(quoted).collect()
+}
+
+/// The code is that of the example, but for the indentation.
+#[test]
+fn the_page_for_authors_shows_the_backends_own_check() {
+    let lines = |text: &str| text.lines().map(|line| line.trim().to_owned()).collect::<Vec<_>>().join("\n");
+    let shown = lines(&between("docs/writing-an-addon.md", "```rust\n", "```"));
+    let backend = lines(&fs::read_to_string(root().join("examples/telemetry/backend/main.rs")).unwrap());
+    assert!(backend.contains(&shown), "{shown}");
 }
 
 #[test]

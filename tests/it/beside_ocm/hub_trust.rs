@@ -95,7 +95,7 @@ async fn unready_or_absent_cluster_is_named_until_it_has_anchors() {
     assert_eq!(data["ca.crt"].matches("BEGIN CERTIFICATE").count(), 2);
     clock.advance(APPLIED_FOR);
     // Nobody knows what the agent has that runs elsewhere.
-    let waits = "because some addons on clusters get no ManifestWork: spoke1/hosted";
+    let waits = "because no ManifestWork brings it to spoke1/hosted";
     let alone = async || Some(report().await).filter(|report| report.contains(waits) && !report.contains("elsewhere"));
     wait_until(TIMEOUT, "the rotation to wait for that agent alone", alone).await;
     whole.stop().await.unwrap();

@@ -113,7 +113,7 @@ async fn strangers_write_few_lines_and_the_counts_add_up() {
     const STRANGERS: u64 = 300;
     let (log, people, _guard) = log::capture_audit();
     let world = GatewayWorld::start(Vec::new()).await;
-    let message = people.text().len();
+    let before = people.text().len();
     for _ in 0..STRANGERS {
         let mut stranger = TcpStream::connect(world.address).await.unwrap();
         stranger.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
@@ -129,5 +129,5 @@ async fn strangers_write_few_lines_and_the_counts_add_up() {
     assert!(sums[0]["cause"] == "NotTLS", "{sums:?}");
     assert!(sums[0]["of"] == "refused-connection", "{sums:?}");
     assert_eq!(written + sums.iter().filter_map(|sum| sum["count"].as_u64()).sum::<u64>(), STRANGERS);
-    assert_eq!(&people.text()[message..], "", "nothing in the other log");
+    assert_eq!(&people.text()[before..], "", "nothing in the other log");
 }

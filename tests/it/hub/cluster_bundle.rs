@@ -100,11 +100,11 @@ async fn somebody_who_keeps_changing_the_anchors_of_pods_is_said() {
     let bundles = bundles(&hub, &admin);
     wait_anchors(&bundles, "the ClusterTrustBundle", 1).await;
     wait_condition(&admin, "the condition", Some("Published")).await;
-    let message = async || (reported(&admin, "telemetry").await?.as_deref() == Some("NotPublished")).then_some(());
+    let is_reported = async || (reported(&admin, "telemetry").await?.as_deref() == Some("NotPublished")).then_some(());
     tokio::select! {
         () = undo(bundles) => panic!("the watch ended"),
         // The hub puts it back after 1, 2, 4 and 8 seconds before it believes that this is no single edit.
-        () = wait_until(2 * TIMEOUT, "the condition to say that somebody changes it", message) => {}
+        () = wait_until(2 * TIMEOUT, "the condition to say that somebody changes it", is_reported) => {}
     }
 }
 
@@ -112,11 +112,11 @@ async fn somebody_who_keeps_changing_the_anchors_of_pods_is_said() {
 async fn allow(hub: &TestHub, admin: &Client) {
     let (log, capturing) = capture("addon_signer=info");
     let running = RunningHub::start(hub).await;
-    let message = || log.text().matches("The hub publishes no ClusterTrustBundle").count();
-    wait_until(TIMEOUT, "the hub to say what it lacks", async || (message() > 0).then_some(())).await;
+    let count = || log.text().matches("The hub publishes no ClusterTrustBundle").count();
+    wait_until(TIMEOUT, "the hub to say what it lacks", async || (count() > 0).then_some(())).await;
     wait_ready(admin, "telemetry", "True").await;
     running.stop().await;
-    assert_eq!(message(), 1);
+    assert_eq!(count(), 1);
     drop(capturing);
     if hub.is_real() {
         assert!(bundles(hub, admin).get_opt(TRUST_BUNDLE).await.unwrap().is_none()); // also where there are none

@@ -50,7 +50,7 @@ pub struct Handshakes<T> {
 }
 
 impl<T> Handshakes<T> {
-    /// No handshakes yet; at most `max` at a time. Each is guaranteed its permit for `patience`.
+    /// No handshakes yet; at most `max` at a time. Each is guaranteed its permit for `grace`.
     #[must_use]
     pub fn new(max: usize, grace: Duration) -> Self {
         Self { max, grace, arrivals: 0, under_way: 0, by_source: BTreeMap::new(), ranks: BTreeSet::new() }
@@ -113,7 +113,7 @@ impl<T> Handshakes<T> {
 mod tests {
     use super::*;
 
-    const TIMEOUT: Duration = Duration::from_secs(1);
+    const GRACE: Duration = Duration::from_secs(1);
 
     fn ip(address: &str) -> PeerNetwork {
         address.parse::<IpAddr>().unwrap().into()
@@ -122,9 +122,9 @@ mod tests {
     /// Begins a handshake from each address, in this order and each long after the other; returns which was displaced
     /// by which, by their order.
     fn displaced(max: usize, from: &[&str]) -> Vec<(usize, usize)> {
-        let mut handshakes = Handshakes::new(max, TIMEOUT);
+        let mut handshakes = Handshakes::new(max, GRACE);
         let begin = |(order, from): (usize, &&str)| {
-            let now = TIMEOUT * u32::try_from(order).unwrap();
+            let now = GRACE * u32::try_from(order).unwrap();
             handshakes.begin(ip(from), now, order).unwrap().1.map(|other| (order, other))
         };
         from.iter().enumerate().filter_map(begin).collect()
@@ -132,9 +132,9 @@ mod tests {
 
     #[test]
     fn a_burst_from_one_address_lets_those_end_that_have_begun() {
-        let mut handshakes = Handshakes::new(4, TIMEOUT);
+        let mut handshakes = Handshakes::new(4, GRACE);
         let balancer = ip("10.0.0.1");
-        let tenth = |n: u32| TIMEOUT / 10 * n;
+        let tenth = |n: u32| GRACE / 10 * n;
         let begun =
             (0..8).map(|n| handshakes.begin(balancer.clone(), tenth(n), n).map(|(_, other)| other)).collect::<Vec<_>>();
         assert_eq!(begun, [Some(None), Some(None), Some(None), Some(None), None, None, None, None]);
@@ -177,9 +177,9 @@ mod tests {
 
     #[test]
     fn a_handshake_that_ended_has_no_permit() {
-        let mut handshakes = Handshakes::new(2, TIMEOUT);
+        let mut handshakes = Handshakes::new(2, GRACE);
         let begin = |handshakes: &mut Handshakes<char>, name, seconds| {
-            handshakes.begin(ip("10.0.0.1"), TIMEOUT * seconds, name).unwrap()
+            handshakes.begin(ip("10.0.0.1"), GRACE * seconds, name).unwrap()
         };
         let (first, _) = begin(&mut handshakes, 'a', 0);
         let (second, _) = begin(&mut handshakes, 'b', 0);
@@ -192,14 +192,14 @@ mod tests {
 
     #[test]
     fn a_flood_cannot_displace_a_few_others() {
-        let mut handshakes = Handshakes::new(64, TIMEOUT);
+        let mut handshakes = Handshakes::new(64, GRACE);
         let few: Vec<_> = (1..=8).map(|last| PeerNetwork::from(IpAddr::from([10, 0, 0, last]))).collect();
         for from in few {
             assert_eq!(handshakes.begin(from.clone(), Duration::ZERO, from).unwrap().1, None);
         }
         let flood = ip("192.0.2.1");
         for n in 0..10_000 {
-            let begun = handshakes.begin(flood.clone(), TIMEOUT / 100 * n, flood.clone());
+            let begun = handshakes.begin(flood.clone(), GRACE / 100 * n, flood.clone());
             assert!(begun.and_then(|(_, displaced)| displaced).is_none_or(|displaced| displaced == flood));
         }
         assert_eq!(handshakes.under_way, 64);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn without_patience_the_newest_always_has_a_permit() {
+    fn without_grace_the_newest_always_has_a_permit() {
         let mut handshakes = Handshakes::new(2, Duration::ZERO);
         let displaced: Vec<_> =
             (0..4).map(|n| handshakes.begin(ip("10.0.0.1"), Duration::ZERO, n).unwrap().1).collect();

@@ -41,7 +41,7 @@ pub const WAITING: usize = 8;
 const REFUSALS: usize = 8;
 
 /// How long a handshake is guaranteed its permit. An honest one needs a few round trips.
-const TIMEOUT: Duration = Duration::from_secs(1);
+const GRACE: Duration = Duration::from_secs(1);
 
 /// How long a refusal is guaranteed its permit. A client that sends its request at once has the response by then.
 const REFUSAL: Duration = Duration::from_millis(50);
@@ -221,7 +221,7 @@ struct Pools {
 impl Pools {
     fn new(permits: Permits) -> Self {
         let waiting = Handshakes::new(permits.handshakes.saturating_mul(WAITING), Duration::ZERO);
-        let handshakes = Handshakes::new(permits.handshakes, TIMEOUT);
+        let handshakes = Handshakes::new(permits.handshakes, GRACE);
         let refusals = Handshakes::new(permits.handshakes.div_ceil(REFUSALS), REFUSAL);
         Self {
             permits,

@@ -13,11 +13,11 @@ use super::NoHandshake;
 use addon_signer_core::gateway::authz::unverified;
 
 tokio::task_local! {
-    /// The claims of the certificate that the verifier refused in this handshake.
+    /// What the certificate that the verifier refused in this handshake says of itself.
     static REFUSED: RefCell<String>;
 }
 
-/// Makes a handshake, whose error has the claims of the certificate if the verifier refused it.
+/// Makes a handshake, whose error has what the certificate says of itself if the verifier refused it.
 pub(super) async fn shake<T, S>(
     handshake: impl Future<Output = Result<T, (io::Error, S)>>,
 ) -> Result<T, (NoHandshake, S)> {
@@ -28,7 +28,7 @@ pub(super) async fn shake<T, S>(
     REFUSED.scope(RefCell::default(), handshake).await
 }
 
-/// Verifies as the inner verifier does, and notes the claims of what that refuses.
+/// Verifies as the inner verifier does, and notes what a certificate that it refuses says of itself.
 #[derive(Debug)]
 pub(super) struct NotingUnverified(pub(super) Arc<dyn ClientCertVerifier>);
 

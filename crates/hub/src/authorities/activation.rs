@@ -205,7 +205,7 @@ mod tests {
     fn without_manifest_work_last_old_certificate_is_awaited() {
         let world = mk_world(&[("c1", -86_400), ("c2", 0)]);
         let last = format!("the last certificate issued without the new anchor to expire at {END}, because");
-        let names = |few: &str| Err(format!("{last} some addons on clusters get no ManifestWork: {few}"));
+        let names = |few: &str| Err(format!("{last} no ManifestWork brings it to {few}"));
         assert_eq!(world.opens(&[], "", PUBLISHED), Ok(()), "a ManifestWork has brought it to each");
         let both = names("c1/telemetry, c2/telemetry");
         assert_eq!(world.opens(&["c1", "c2"], "", PUBLISHED), both);
@@ -226,8 +226,8 @@ mod tests {
         let waits = world.ask("", PUBLISHED).unwrap_err();
         let sentence = format!(
             "clusters to apply the new anchor: 8 of 20 addons have it, and not yet: c10/a, c11/a, c12/a and 9 more; \
-             the last certificate issued without the new anchor to expire at {END}, because some addons on clusters \
-             get no ManifestWork: hosted/telemetry"
+             the last certificate issued without the new anchor to expire at {END}, because no ManifestWork \
+             brings it to hosted/telemetry"
         );
         assert_eq!((waits.to_string(), waits.progress()), (sentence, Some((8, 20))));
         let first: Vec<_> = waits.stragglers().into_iter().map(ToString::to_string).collect();

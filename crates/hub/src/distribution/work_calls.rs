@@ -112,7 +112,7 @@ impl Works {
 
 fn failure(name: &str, error: NotWritten) -> Result<(), NotTaken> {
     let NotWritten::Api(error) = error else { return Err(NotTaken::new(None)) };
-    let unanswered = || NotTaken::new(Some(explain(&error)));
+    let with_cause = || NotTaken::new(Some(explain(&error)));
     Err(match &error {
         Error::Api(status) if status.is_already_exists() => {
             let sentence = format!(
@@ -122,7 +122,7 @@ fn failure(name: &str, error: NotWritten) -> Result<(), NotTaken> {
             NotTaken { is_there: true, ..NotTaken::new(Some(sentence)) }
         }
         Error::Api(status) if status.is_conflict() || says_absent(status, name) => NotTaken::new(None),
-        Error::Api(status) => NotTaken { is_refused: status.is_forbidden(), ..unanswered() },
-        _ => unanswered(),
+        Error::Api(status) => NotTaken { is_refused: status.is_forbidden(), ..with_cause() },
+        _ => with_cause(),
     })
 }

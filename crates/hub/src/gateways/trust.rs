@@ -149,13 +149,13 @@ impl TrustReader {
             Place::Chosen(younger) => younger.iter().for_each(|younger| drop(self.signers.remove(younger))),
         }
         let before = self.signers.remove(&name).filter(|known| known.uid == uid).and_then(|known| known.trust);
-        let logged = |cause: &str| warn!(signer = name, cause, "An AddOnSigner is trusted for nothing");
+        let warn_of = |cause: &str| warn!(signer = name, cause, "An AddOnSigner is trusted for nothing");
         let trust = match object.read() {
             Ok(object) if object.metadata.deletion_timestamp.is_some() => None,
             Ok(object) => match signer_trust(&object) {
                 Ok(trust) => trust.map(Arc::new),
                 Err(NotTrusted::Spec(error)) => {
-                    logged(&error.to_string());
+                    warn_of(&error.to_string());
                     None
                 }
                 Err(NotTrusted::Authorities(error)) => {
@@ -164,7 +164,7 @@ impl TrustReader {
                 }
             },
             Err(error) => {
-                logged(&error);
+                warn_of(&error);
                 None
             }
         };

@@ -70,6 +70,9 @@ pub struct Leads {
 #[error("this hub does not lead, or cannot tell whether it does")]
 pub struct NotLeading;
 
+/// What kube-apiserver says of a JSON patch that it cannot apply (`NewGenericServerResponse` in `apimachinery`).
+const INAPPLICABLE: &str = "the server rejected our request due to an error in our request";
+
 /// Why something that only the leader may write was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum NotWritten {
@@ -86,9 +89,8 @@ impl NotWritten {
     /// and it is not overloaded.
     pub fn is_lasting(&self) -> bool {
         let Self::Api(kube::Error::Api(status)) = self else { return false };
-        // A JSON patch whose tests fail because another client was faster gets a 422 that names no object, unlike one
-        // that a schema or a policy refuses.
-        let is_outdated = status.code == 422 && status.details.as_ref().is_none_or(|details| details.name.is_empty());
+        // A JSON patch whose test fails because another client was faster gets no 409.
+        let is_outdated = status.code == 422 && status.message == INAPPLICABLE;
         !is_outdated && ![404, 409, 429, 503, 504].contains(&status.code)
     }
 }
@@ -219,6 +221,18 @@ mod tests {
         announcer.lead(7, Instant::now());
         assert_eq!(leading.leadership(), Leadership::Leader { epoch: 7 }, "nothing else was announced yet");
         assert_eq!((leading.epoch(), leads.still()), (None, Err(NotLeading)));
+    }
+
+    #[test]
+    fn only_what_would_be_refused_again_is_lasting() {
+        let refused = |code: u16, message: &str| {
+            let status = kube::core::Status { code, message: message.to_owned(), ..Default::default() };
+            NotWritten::Api(kube::Error::Api(Box::new(status))).is_lasting()
+        };
+        assert!(refused(422, "AddOnSigner \"a\" is invalid: spec: Required value"));
+        assert!(refused(403, "forbidden") && refused(500, "etcdserver: request is too large"));
+        assert!(!refused(422, INAPPLICABLE), "another client was faster");
+        assert!(![404, 409, 429, 503, 504].into_iter().any(|code| refused(code, "")));
     }
 
     #[test]

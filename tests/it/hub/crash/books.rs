@@ -86,8 +86,8 @@ pub(in crate::hub) async fn assert_whole(url: &str, dir: &Path) {
     };
     let check = Check { location: url.parse().unwrap(), checkpoint: None, archives: Vec::new() };
     verify(check, |_| ()).await.unwrap();
-    let (good, has_logged) = checker::check(&[&file], None).await;
-    assert!(good, "{has_logged}");
+    let (good, output) = checker::check(&[&file], None).await;
+    assert!(good, "{output}");
 }
 
 /// The result of comparing CSRs with rows.

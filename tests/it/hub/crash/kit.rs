@@ -108,7 +108,7 @@ pub(in crate::hub) struct Child {
     pub(in crate::hub) process: Process,
     log: PathBuf,
     /// Where its part of the log begins.
-    has_logged: u64,
+    log_from: u64,
 }
 
 impl Child {
@@ -124,15 +124,15 @@ impl Child {
         ];
         all.extend(flags.iter().map(|flag| (*flag).to_owned()));
         let log = dir.join("addon-signer.log");
-        let has_logged = fs::metadata(&log).map_or(0, |log| log.len());
+        let log_from = fs::metadata(&log).map_or(0, |log| log.len());
         let process = Process::start(Path::new(env!("CARGO_BIN_EXE_addon-signer")), &all, dir);
-        Self { process, log, has_logged }
+        Self { process, log, log_from }
     }
 
     /// Whether its log contains these words.
     pub(in crate::hub) fn has_logged(&self, words: &str) -> bool {
         let log = fs::read(&self.log).unwrap();
-        let from = usize::try_from(self.has_logged).unwrap();
+        let from = usize::try_from(self.log_from).unwrap();
         String::from_utf8_lossy(&log[from..]).contains(words)
     }
 

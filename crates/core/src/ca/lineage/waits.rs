@@ -179,7 +179,7 @@ impl fmt::Display for WaitsFor {
                 write!(f, "the last certificate issued without the new anchor to expire at {at}, because ")?;
                 match without {
                     None => f.write_str(NO_WORKS),
-                    Some(who) => write!(f, "some addons on clusters get no ManifestWork: {who}"),
+                    Some(who) => write!(f, "no ManifestWork brings it to {who}"),
                 }
             }
             Self::Backends { at } => {

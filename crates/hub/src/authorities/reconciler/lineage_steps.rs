@@ -77,7 +77,7 @@ impl LineageReconciler {
         }
     }
 
-    /// Persists one step. [`Self::settle`] records and publishes it; if this hub is killed before that, the next hub
+    /// Persists one step. [`Self::conclude`] records and publishes it; if this hub is killed before that, the next hub
     /// does so, because it reads the step in the Secret.
     pub(super) async fn take(
         &mut self,

@@ -113,7 +113,7 @@ async fn new_anchors_skip_the_growing_pauses_after_undone_writes() {
 #[tokio::test(start_paused = true)]
 async fn persistent_undoing_is_reported_steadily_and_one_edit_is_not() {
     let mut running = mk_publishing(StatusCode::OK);
-    let mut message = Vec::new();
+    let mut reports = Vec::new();
     for second in 0..1_020 {
         // The other program takes half a second.
         let written = running.is_written_over(Some(OTHERS)).await.unwrap();
@@ -124,11 +124,11 @@ async fn persistent_undoing_is_reported_steadily_and_one_edit_is_not() {
         } else {
             tokio::time::advance(Duration::from_secs(1)).await;
         }
-        if message.last().is_none_or(|(_, last)| *last != running.reported()) {
-            message.push((second, running.reported()));
+        if reports.last().is_none_or(|(_, last)| *last != running.reported()) {
+            reports.push((second, running.reported()));
         }
     }
-    assert_eq!(message, [(0, Some(true)), (16, Some(false))], "the write of second 15 began a pause of 16 seconds");
+    assert_eq!(reports, [(0, Some(true)), (16, Some(false))], "the write of second 15 began a pause of 16 seconds");
     let Report::ConditionValue((_, reason, sentence)) = running.report.borrow().clone() else { panic!() };
     assert_eq!(reason, "NotPublished");
     assert!(sentence.starts_with(&format!("Somebody keeps changing the ClusterTrustBundle {TRUST_BUNDLE}, ")));

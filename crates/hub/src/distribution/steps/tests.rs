@@ -158,7 +158,7 @@ fn who_gets_no_manifest_work_is_known() {
     };
     let waits = |of: &Distribution, is_awaited: bool| of.waits(&anchor, is_awaited, Some(Timestamp::from_unix(0)));
     let last = "the last certificate issued without the new anchor to expire at 1970-01-01T00:00:00Z, because";
-    let c2 = format!("{last} some addons on clusters get no ManifestWork: c2/telemetry");
+    let c2 = format!("{last} no ManifestWork brings it to c2/telemetry");
     assert_eq!(waits(&reached(plan.others.clone()), true), c2);
     assert_eq!(waits(&reached(plan.others), false), "");
     assert_eq!(waits(&reached(BTreeSet::new()), true), "");
