@@ -217,6 +217,21 @@ mod tests {
         assert_eq!(service.object.0.unwrap().spec.unwrap().ports.unwrap().len(), 1);
     }
 
+    /// What is missing in `METADATA` is dropped, and nobody would notice.
+    #[test]
+    fn annotations_that_request_something_are_kept() {
+        let requests = addon_signer_core::names::LABELS.iter().filter(|row| {
+            row.more[0] == "annotation" && ["AddOnSigner", "ConfigMap"].iter().any(|it| row.more[1].contains(it))
+        });
+        let annotations: serde_json::Map<_, _> = requests.map(|row| (row.value.to_owned(), "x".into())).collect();
+        assert!(annotations.len() > 5, "{annotations:?}");
+        let metadata = json!({ "name": "a", "annotations": annotations });
+        let spec = json!({ "signerName": "a.b/c", "addOns": ["t"] });
+        let signer: Guarded<AddOnSigner> =
+            serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap();
+        assert_eq!(json!(signer.annotations()), json!(annotations));
+    }
+
     /// A watch cannot continue from an object without a version.
     #[test]
     fn every_kind_keeps_its_version() {

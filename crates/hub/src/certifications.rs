@@ -41,11 +41,8 @@ pub(super) struct ChangedStates {
 impl Certifications {
     /// Replaces the states of all addons. `is_whole`: whether all others have no AddOnSigner.
     pub(crate) fn set(&self, now: HashMap<AddOnKey, Certification>, is_whole: bool) {
-        let mut known = self.0.known.lock();
-        let before = known.replace(KnownStates { states: now.clone(), is_whole });
-        drop(known);
-        let mut changed = self.0.changed.lock();
-        match before {
+        let (mut known, mut changed) = (self.0.known.lock(), self.0.changed.lock());
+        match &*known {
             // A list of all addons finds those that need another report: after a restart these are few.
             Some(before) if before.is_whole || !is_whole => {
                 let differing = now.iter().filter(|(key, state)| before.states.get(*key) != Some(*state));
@@ -54,6 +51,7 @@ impl Certifications {
             }
             _ => changed.all = true,
         }
+        *known = Some(KnownStates { states: now, is_whole });
         if *changed != ChangedStates::default() {
             self.0.news.notify_one();
         }

@@ -17,7 +17,7 @@ use addon_signer_core::timestamp::Timestamp;
 pub(crate) enum ActivationCheck {
     /// Lineage of an AddOnSigner: every gateway has the anchor in effect, because a gateway without it would refuse the
     /// new certificates.
-    Agents {
+    Gateways {
         /// What all gateways have in effect.
         in_effect: watch::Receiver<TrustInEffect>,
         /// The Next when the check last waited, and whether they had it in effect; `None` without a Next.
@@ -41,14 +41,14 @@ pub(crate) enum ActivationCheck {
 impl ActivationCheck {
     /// The check of the lineage of an AddOnSigner.
     pub(crate) fn of_gateways(in_effect: watch::Receiver<TrustInEffect>) -> Self {
-        Self::Agents { in_effect, seen: None }
+        Self::Gateways { in_effect, seen: None }
     }
 
     /// How authorities of the lineage are created now: those of the serving lineage depend on how long agents'
     /// certificates live.
     pub(super) fn plan(&self, plan: AuthorityPlan) -> AuthorityPlan {
         match self {
-            Self::Agents { .. } | Self::Backends => plan,
+            Self::Gateways { .. } | Self::Backends => plan,
             Self::Serving { trust_publisher, .. } => plan.for_holders(trust_publisher.longest_life()),
         }
     }
@@ -62,7 +62,7 @@ impl ActivationCheck {
     ) -> Result<(), WaitsFor> {
         let Some(next) = lineage.next() else { return Ok(()) };
         match self {
-            Self::Agents { in_effect, .. } => in_effect.borrow().has(next.authority.id()),
+            Self::Gateways { in_effect, .. } => in_effect.borrow().has(next.authority.id()),
             Self::Backends => match next.activate_after {
                 None => Err(WaitsFor::Publication),
                 Some(at) if at < now || exception.is_some_and(|exception| exception.is_for(&next.authority)) => Ok(()),
@@ -83,7 +83,7 @@ impl ActivationCheck {
     pub(super) async fn changed(&mut self, next: Option<&AuthorityId>) -> bool {
         match self {
             // Changes of other authorities do not matter here.
-            Self::Agents { in_effect, seen } => {
+            Self::Gateways { in_effect, seen } => {
                 while in_effect.changed().await.is_ok() {
                     let now = next.map(|next| (next.clone(), in_effect.borrow_and_update().has(next)));
                     if now != *seen {

@@ -20,7 +20,7 @@ use addon_signer_core::policy::GatewayCertificate;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LineageKind {
     /// Those of the agents of one AddOnSigner. The gateway trusts it, and its AddOnSigner reports it.
-    Agents,
+    Signer,
     /// One of the gateway. Agents or backends trust it, and its ConfigMap reports it.
     Gateway(GatewayCertificate),
 }
@@ -46,7 +46,7 @@ impl LineageNames {
     /// The client lineage of an AddOnSigner with this name and this signer name.
     pub fn client(signer: &str, signer_name: &str) -> Self {
         Self {
-            kind: LineageKind::Agents,
+            kind: LineageKind::Signer,
             signer_name: Some(signer_name.to_owned()),
             secret: CLIENT_AUTHORITIES.replace("<AddOnSigner>", signer),
             config_map: CLIENT_CONFIG_MAP.replace("<AddOnSigner>", signer),
@@ -99,7 +99,7 @@ impl LineageNames {
     /// The label `signer` of the lineage's metrics.
     pub(crate) fn metrics_label(&self) -> &str {
         match self.kind {
-            LineageKind::Agents => self.lineage(),
+            LineageKind::Signer => self.lineage(),
             LineageKind::Gateway(certificate) => certificate.name(),
         }
     }
@@ -133,7 +133,7 @@ impl LineageNames {
     /// The lineage as `ca status` names it: its AddOnSigner, `(serving)` or `(gateway-client)`.
     pub fn lineage(&self) -> &str {
         match self.kind {
-            LineageKind::Agents => self.labels.get(LABEL_SIGNER).map_or("", String::as_str),
+            LineageKind::Signer => self.labels.get(LABEL_SIGNER).map_or("", String::as_str),
             LineageKind::Gateway(GatewayCertificate::Serving) => "(serving)",
             LineageKind::Gateway(GatewayCertificate::Client) => "(gateway-client)",
         }

@@ -23,7 +23,6 @@ const MOST_TEXT: usize = 512;
 /// What a CSR shows.
 #[derive(Debug, Clone)]
 enum CsrState {
-    Issued,
     /// Reason and message.
     Refused(String),
     Waiting {
@@ -42,19 +41,20 @@ struct NotedCsr {
     list: u64,
 }
 
-/// Of one addon on one cluster, for one signer name.
-#[derive(Debug, Default)]
+/// Of one addon on one cluster, for one signer name. There is one for most addons of a fleet, so it is small.
+#[derive(Debug)]
 struct OfSigner {
+    signer_name: Box<str>,
     /// The newest that has no certificate.
-    open: Option<NotedCsr>,
-    /// The newest that has one.
-    issued: Option<NotedCsr>,
+    open: Option<Box<NotedCsr>>,
+    /// When the newest that has one was made.
+    issued: Option<Timestamp>,
 }
 
 /// The newest CSRs.
 #[derive(Debug, Default)]
 pub struct NewestCsrs {
-    clusters: HashMap<ClusterName, HashMap<AddOnName, HashMap<String, OfSigner>>>,
+    clusters: HashMap<ClusterName, HashMap<AddOnName, Vec<OfSigner>>>,
     list: u64,
 }
 
@@ -71,19 +71,23 @@ impl NewestCsrs {
             return;
         }
         let of_addon = of_cluster.entry(addon).or_default();
-        let signer_name = &csr.spec.signer_name;
-        if of_addon.len() >= MOST_SIGNERS && !of_addon.contains_key(signer_name) {
-            return;
-        }
-        let of_signer = of_addon.entry(signer_name.clone()).or_default();
-        let noted = NotedCsr { made: action::requested(csr), name, state: state(csr), list: self.list };
-        let is_issued = matches!(noted.state, CsrState::Issued);
-        if is_issued && of_signer.open.as_ref().is_some_and(|open| open.name == noted.name) {
-            of_signer.open = None;
-        }
-        let slot = if is_issued { &mut of_signer.issued } else { &mut of_signer.open };
-        if slot.as_ref().is_none_or(|known| known.made <= noted.made) {
-            *slot = Some(noted);
+        let signer_name = csr.spec.signer_name.as_str();
+        let at = match of_addon.iter().position(|it| *it.signer_name == *signer_name) {
+            Some(at) => at,
+            None if of_addon.len() >= MOST_SIGNERS => return,
+            None => {
+                of_addon.reserve_exact(1);
+                of_addon.push(OfSigner { signer_name: signer_name.into(), open: None, issued: None });
+                of_addon.len() - 1
+            }
+        };
+        let Some(of_signer) = of_addon.get_mut(at) else { return };
+        let made = action::requested(csr);
+        if action::is_issued(csr) {
+            of_signer.open.take_if(|open| open.name == name);
+            of_signer.issued = of_signer.issued.max(Some(made));
+        } else if of_signer.open.as_ref().is_none_or(|known| known.made <= made) {
+            of_signer.open = Some(Box::new(NotedCsr { made, name, state: state(csr), list: self.list }));
         }
     }
 
@@ -91,7 +95,8 @@ impl NewestCsrs {
     pub(crate) fn remove(&mut self, csr: &CertificateSigningRequest, grpc_proxy: Option<&str>) {
         let Some(AddOnKey { cluster, addon }) = made_for(csr, grpc_proxy) else { return };
         let of_addon = self.clusters.get_mut(&cluster).and_then(|addons| addons.get_mut(&addon));
-        if let Some(of_signer) = of_addon.and_then(|signers| signers.get_mut(&csr.spec.signer_name)) {
+        let mut signers = of_addon.into_iter().flatten();
+        if let Some(of_signer) = signers.find(|it| *it.signer_name == csr.spec.signer_name) {
             of_signer.open.take_if(|open| open.name == csr.name_any() && !open.is_refused());
         }
     }
@@ -104,7 +109,7 @@ impl NewestCsrs {
     /// Notes that the list is complete: what it did not show was deleted.
     pub(crate) fn complete_list(&mut self) {
         let list = self.list;
-        for of_signer in self.clusters.values_mut().flat_map(HashMap::values_mut).flat_map(HashMap::values_mut) {
+        for of_signer in self.clusters.values_mut().flat_map(HashMap::values_mut).flatten() {
             of_signer.open.take_if(|open| open.list < list && !open.is_refused());
         }
     }
@@ -121,7 +126,7 @@ impl NewestCsrs {
     /// first. A refusal counts only if the CSR was made after `since`.
     pub fn open(&self, key: &AddOnKey, since: Option<Timestamp>, answerers: &Answerers) -> Option<OpenCsr> {
         let of_addon = self.clusters.get(&key.cluster)?.get(&key.addon)?;
-        let open = of_addon.iter().filter_map(|(signer_name, of_signer)| Some((signer_name, of_signer.open()?)));
+        let open = of_addon.iter().filter_map(|of_signer| Some((&*of_signer.signer_name, of_signer.open()?)));
         // What another program refuses is not known to be a fault.
         let counts = |name: &str, csr: &NotedCsr| {
             !csr.is_refused() || (answerers.get(name).is_some() && since.is_none_or(|since| csr.made >= since))
@@ -142,7 +147,8 @@ impl NewestCsrs {
         let mut unserved: BTreeMap<&str, (usize, &str)> = BTreeMap::new();
         let addons = self.clusters.iter().flat_map(|(cluster, addons)| addons.iter().map(move |it| (cluster, it)));
         let wanted = addons.filter(|(cluster, (addon, _))| is_wanted(cluster, addon));
-        for (signer_name, of_signer) in wanted.flat_map(|(_, (_, of_addon))| of_addon) {
+        for of_signer in wanted.flat_map(|(_, (_, of_addon))| of_addon) {
+            let signer_name = &*of_signer.signer_name;
             let open = of_signer.open().filter(|open| !open.is_refused() && open.made <= before);
             if let Some(open) = open.filter(|_| answerers.get(signer_name).is_none()) {
                 unserved.entry(signer_name).or_insert((0, &open.name)).0 += 1;
@@ -157,10 +163,10 @@ impl NewestCsrs {
 impl OfSigner {
     /// The newest one, unless a later one has a certificate.
     fn open(&self) -> Option<&NotedCsr> {
-        let open = self.open.as_ref()?;
+        let open = self.open.as_deref()?;
         // The order of two in the same second is unknown; then one that waits counts as the later.
-        let is_later = |issued: &NotedCsr| issued.made < open.made || (issued.made == open.made && !open.is_refused());
-        self.issued.as_ref().is_none_or(is_later).then_some(open)
+        let is_later = |issued: Timestamp| issued < open.made || (issued == open.made && !open.is_refused());
+        self.issued.is_none_or(is_later).then_some(open)
     }
 }
 
@@ -180,7 +186,6 @@ impl NotedCsr {
             (CsrState::Waiting { is_approved, message }, Some(answerer)) => {
                 OpenCsr::Pending { waits_for: answerer.waits_for(&name, *is_approved, message.as_deref()) }
             }
-            (CsrState::Issued, Some(answerer)) => OpenCsr::Pending { waits_for: answerer.waits_for(&name, true, None) },
         }
     }
 }
@@ -194,9 +199,6 @@ fn made_for(csr: &CertificateSigningRequest, grpc_proxy: Option<&str>) -> Option
 }
 
 fn state(csr: &CertificateSigningRequest) -> CsrState {
-    if action::is_issued(csr) {
-        return CsrState::Issued;
-    }
     let conditions = csr.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     if let Some(refused) = conditions.iter().find(|condition| matches!(condition.type_.as_str(), "Denied" | "Failed")) {
         let reason = refused.reason.as_deref().unwrap_or_default();

@@ -68,7 +68,7 @@ impl LineageReconciler {
     /// By when all holders know of an authority that becomes Active now; `None` if the hub cannot tell.
     fn known_at(&self, now: Timestamp) -> Option<Timestamp> {
         match self.lineage.names.kind {
-            LineageKind::Agents => Some(now.plus(GATEWAYS_TRUST_AFTER)),
+            LineageKind::Signer => Some(now.plus(GATEWAYS_TRUST_AFTER)),
             // While the hub cannot tell, the authority is reported as forced until it is replaced.
             LineageKind::Gateway(GatewayCertificate::Serving) => {
                 self.links.trust_publisher.last_leaf().unwrap_or_default()
@@ -239,7 +239,7 @@ impl LineageReconciler {
                 )
                 .map(Some)
             }
-            LineageKind::Agents => Ok(None),
+            LineageKind::Signer => Ok(None),
         }
     }
 
@@ -260,7 +260,7 @@ impl LineageReconciler {
                 // The watch has not listed it yet: the ledger would never say who waived what.
                 None => self.links.store.asked(&self.lineage.names).await?.exception,
             },
-            LineageKind::Agents => None,
+            LineageKind::Signer => None,
         };
         let actor_name = actor.as_deref().unwrap_or_default();
         let recording = self.record.write(lineage, actor_name, exception.as_ref(), &self.unrecorded.revoked);

@@ -139,7 +139,7 @@ impl LineageReconciler {
         let is_current =
             has(&seen.secret, ready.stored.version()) && has(&seen.config_map, self.published.version.as_deref());
         let lineage = ready.lineage();
-        let is_held = self.lineage.names.kind == LineageKind::Agents
+        let is_held = self.lineage.names.kind == LineageKind::Signer
             || lineage.next().is_none_or(|next| next.activate_after.is_some());
         let is_recorded = self.unrecorded.by.is_none() && self.published.is_recorded && self.record.is_known(lineage);
         // Parts of the report change with time alone, such as "not trusted by all yet".
@@ -175,7 +175,7 @@ impl LineageReconciler {
     /// needs it any more: backends may still trust its anchors.
     fn may_create(&self, seen: Option<&LineageObjects>) -> bool {
         let exists = || seen.is_some_and(|seen| seen.secret.is_some());
-        self.lineage.plan.borrow().may_create || (self.lineage.names.kind != LineageKind::Agents && exists())
+        self.lineage.plan.borrow().may_create || (self.lineage.names.kind != LineageKind::Signer && exists())
     }
 
     /// The desired state of the lineage at this moment.
@@ -189,7 +189,7 @@ impl LineageReconciler {
     /// An account that may only write ConfigMaps cannot influence the authorities of an AddOnSigner.
     fn asked(&self, plan: &LineagePlan, seen: Option<&LineageObjects>) -> RequestedSteps {
         match self.lineage.names.kind {
-            LineageKind::Agents => plan.asked.clone(),
+            LineageKind::Signer => plan.asked.clone(),
             LineageKind::Gateway(_) => seen.map(LineageObjects::asked).unwrap_or_default(),
         }
     }
@@ -285,7 +285,7 @@ impl LineageReconciler {
 
     /// Reports a problem of a lineage of the gateway in its ConfigMap, because it has no AddOnSigner with a status.
     async fn report_problem(&self, reason: &str, problem: &str, request: Option<String>) {
-        if self.lineage.names.kind == LineageKind::Agents {
+        if self.lineage.names.kind == LineageKind::Signer {
             return;
         }
         let Ok(leads) = self.links.hub.leading.leads() else { return };

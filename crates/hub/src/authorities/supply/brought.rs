@@ -31,7 +31,7 @@ impl Question<'_> {
 
     /// What a rotation waits for.
     fn next(&self) -> String {
-        let lineage = if self.names.kind == LineageKind::Agents { "" } else { " --serving" };
+        let lineage = if self.names.kind == LineageKind::Signer { "" } else { " --serving" };
         format!("the certificate of the CSR that `ca csr{lineage}` prints (`ca import{lineage}`)")
     }
 
@@ -60,7 +60,7 @@ impl Question<'_> {
         let of = annotations.and_then(|all| all.get(ANNOTATION_AUTHORITY_OF)).map(String::as_str);
         // A flag of the hub names the Secret of a gateway lineage, so that needs no annotation.
         let lineage = self.names.lineage();
-        if self.names.kind == LineageKind::Agents && of != Some(lineage) {
+        if self.names.kind == LineageKind::Signer && of != Some(lineage) {
             return Err(refused(&format_args!("its annotation {ANNOTATION_AUTHORITY_OF} does not name {lineage}")));
         }
         let data = secret.0.data.as_ref();
