@@ -38,7 +38,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 /// and CRDs yet, so it refuses what it will allow later.
 const STARTING: Duration = Duration::from_secs(30);
 /// How long a refusal is not trusted at first: the API server may have only just started.
-const DOUBT: Duration = Duration::from_secs(5);
+const CONFIRMED_AFTER: Duration = Duration::from_secs(5);
 
 /// What the hub must know before it runs.
 pub(crate) struct Preflight {
@@ -104,7 +104,7 @@ pub(crate) async fn preflight(
     pulse: Pulse,
 ) -> anyhow::Result<Preflight> {
     let mut pauses = Pauses::new(SHORTEST, LONGEST);
-    let mut believed_from = Instant::now() + DOUBT;
+    let mut believed_from = Instant::now() + CONFIRMED_AFTER;
     loop {
         pulse.beat();
         let reason = match ask(client, namespace, rights).await {
@@ -301,8 +301,8 @@ mod tests {
         // With 200 it is not a response of an API server.
         for code in [200, 401, 403, 404] {
             let (after, sentence) = refused_after(code).await;
-            assert!(after >= DOUBT, "{code}: {after:?} {sentence}");
-            assert!(after < 2 * DOUBT, "{code}: {after:?} {sentence}");
+            assert!(after >= CONFIRMED_AFTER, "{code}: {after:?} {sentence}");
+            assert!(after < 2 * CONFIRMED_AFTER, "{code}: {after:?} {sentence}");
             assert!(sentence == SENTENCE, "{code}: {after:?} {sentence}");
         }
         for code in [408, 429, 500, 503] {

@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(signer.read().unwrap_err(), "it is larger than the hub reads: mind its labels");
         let namespace: Lenient<PartialObjectMeta<AddOnSigner>> =
             serde_json::from_str(&padded("Namespace", json!({}))).unwrap();
-        assert!(namespace.doubt.is_some(), "a selector may ask for a label that was not read");
+        assert!(namespace.decode_error.is_some(), "a selector may ask for a label that was not read");
         let service: Guarded<Service> =
             serde_json::from_str(&padded("Service", json!({ "spec": { "ports": [{ "port": 80 }] } }))).unwrap();
         assert_eq!(service.object.0.unwrap().spec.unwrap().ports.unwrap().len(), 1);

@@ -26,7 +26,7 @@ pub struct Lenient<K> {
     /// The object.
     pub object: K,
     /// What else in its metadata cannot be read, which the API server should prevent.
-    pub doubt: Option<String>,
+    pub decode_error: Option<String>,
 }
 
 impl<K> Guarded<K> {
@@ -36,7 +36,7 @@ impl<K> Guarded<K> {
     /// What is wrong with it.
     pub fn read(self) -> Result<K, String> {
         let read = self.object.0.map_err(|invalid| invalid.error)?;
-        self.doubt.map_or(Ok(read), Err)
+        self.decode_error.map_or(Ok(read), Err)
     }
 }
 
@@ -45,15 +45,15 @@ impl<'de, K: DeserializeOwned + Kept> Deserialize<'de> for Lenient<K> {
         // serde_json counts levels from the beginning of a list, and one deeply nested object must not make it reject
         // the others.
         let bounded::KeptValue { mut value, is_cut } = bounded::read(deserializer, KeepOf::<K>::KEEP)?;
-        let doubt = value.get_mut("metadata").and_then(mend).or_else(|| is_cut.then(|| TOO_LARGE.to_owned()));
+        let decode_error = value.get_mut("metadata").and_then(mend).or_else(|| is_cut.then(|| TOO_LARGE.to_owned()));
         let object = K::deserialize(value).map_err(D::Error::custom)?;
-        Ok(Self { object, doubt })
+        Ok(Self { object, decode_error })
     }
 }
 
 impl<K> From<K> for Lenient<K> {
     fn from(object: K) -> Self {
-        Self { object, doubt: None }
+        Self { object, decode_error: None }
     }
 }
 

@@ -148,7 +148,7 @@ impl<T: PolicyDryRun> Asking<T> {
 
     /// Makes the hub ask again soon after the API server has refused a write. Either the hub has lost the right, or the
     /// refusal had another cause, for example a quota.
-    pub(super) fn doubt(&mut self) {
+    pub(super) fn ask_soon(&mut self) {
         self.at = self.at.min(self.asked + UNKNOWN);
     }
 

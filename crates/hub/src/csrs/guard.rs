@@ -97,7 +97,7 @@ impl Guard {
     async fn learn(&self, asking: &mut Asking<CsrDryRun>) {
         let known = match &asking.last {
             None | Some(Right::Missing) => Guarded::Starting,
-            Some(Right::Unguarded(doubt)) => Guarded::Not(doubt.clone()),
+            Some(Right::Unguarded(problem)) => Guarded::Not(problem.clone()),
             Some(Right::Guarded) if matches!(self.known(), Guarded::Since(_)) => return,
             // The API server is asked after its refusal, so the time is not too early.
             Some(Right::Guarded) => match authorities::server_time(&asking.dry_run.client).await {
@@ -105,7 +105,7 @@ impl Guard {
                 unknown => {
                     let error = unknown.err().map(|error| explain(&error));
                     warn!(error, "The API server does not report its time; the hub retries");
-                    asking.doubt();
+                    asking.ask_soon();
                     return;
                 }
             },
@@ -158,8 +158,8 @@ impl PolicyDryRun for CsrDryRun {
     fn log(&self, right: &Right) {
         match right {
             Right::Guarded => info!("The hub answers CSRs of OCM's gRPC server"),
-            Right::Unguarded(doubt) => {
-                warn!(error = %Unproven(doubt), "The hub answers no CSR of OCM's gRPC server");
+            Right::Unguarded(problem) => {
+                warn!(error = %Unproven(problem), "The hub answers no CSR of OCM's gRPC server");
             }
             Right::Missing => {}
         }

@@ -55,7 +55,7 @@ const WARNING: Duration = Duration::from_secs(60);
 /// How long a permission must be denied before its loss is taken as real: an API server that starts does not know every
 /// CRD and role at once, and without the permission a rotation does not wait for the clusters. Also how long a
 /// ManifestWork must be unwanted before it is deleted.
-const DOUBT: Duration = Duration::from_secs(300);
+const CONFIRMED_AFTER: Duration = Duration::from_secs(300);
 /// The pauses between two writes of one object if they fail or another client undoes them: a cluster's agent may edit
 /// its own ManifestWork.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -138,7 +138,7 @@ impl Distributor {
             match answer.or_else(|| self.right.too_late()) {
                 Some(Right::Missing) => {
                     let since = *refused.get_or_insert_with(Instant::now);
-                    if since.elapsed() >= DOUBT || self.never_had_the_right().await {
+                    if since.elapsed() >= CONFIRMED_AFTER || self.never_had_the_right().await {
                         send_news(&self.inputs.report, Distribution::Off);
                     }
                     rest(&self.pulse, ASK_AGAIN).await;
@@ -180,7 +180,7 @@ impl Distributor {
             if steps.is_empty() {
                 self.wait().await;
             } else if self.perform(steps).await.is_err() {
-                self.right.doubt();
+                self.right.ask_soon();
             }
         }
     }
@@ -241,14 +241,14 @@ impl Distributor {
         self.applied.iter().filter_map(is_fresh).collect()
     }
 
-    /// Whether an addon was dropped less than [`DOUBT`] ago. A rotation would not wait for it, although its agents'
-    /// certificates become valid again if its AddOnSigner is recreated.
+    /// Whether an addon was dropped less than [`CONFIRMED_AFTER`] ago. A rotation would not wait for it, although its
+    /// agents' certificates become valid again if its AddOnSigner is recreated.
     fn has_shrunk(&mut self, named: BTreeSet<AddOnName>) -> bool {
         if !self.named.is_subset(&named) {
             self.shrunk = Some(Instant::now());
         }
         self.named = named;
-        self.shrunk.is_some_and(|since| since.elapsed() < DOUBT)
+        self.shrunk.is_some_and(|since| since.elapsed() < CONFIRMED_AFTER)
     }
 
     /// Delays the deletion of works that no AddOnSigner wants any more: a misspelt name, or an AddOnSigner that is
@@ -262,7 +262,9 @@ impl Distributor {
         for key in unwanted {
             self.unwanted.entry(key.clone()).or_insert(now);
         }
-        steps.retain(|(key, _)| self.unwanted.get(key).is_none_or(|since| now.duration_since(*since) >= DOUBT));
+        steps.retain(|(key, _)| {
+            self.unwanted.get(key).is_none_or(|since| now.duration_since(*since) >= CONFIRMED_AFTER)
+        });
     }
 
     /// Waits for news, for the next retry, or until the right must be checked again.

@@ -283,12 +283,12 @@ async fn what_no_signer_wants_goes_when_that_was_so_for_five_minutes() {
     let nobody = || watch::channel(Some(Signers { is_whole: true, ..Signers::default() })).1;
     distributor.inputs.signers = nobody();
     assert_eq!(distributor.look(), []);
-    tokio::time::advance(DOUBT / 2).await;
+    tokio::time::advance(CONFIRMED_AFTER / 2).await;
     distributor.inputs.signers = watch::channel(wanted).1;
     assert_eq!(distributor.look(), [], "its AddOnSigner is back");
     distributor.inputs.signers = nobody();
     assert_eq!(distributor.look(), []);
-    tokio::time::advance(DOUBT - SHORTEST).await;
+    tokio::time::advance(CONFIRMED_AFTER - SHORTEST).await;
     assert_eq!(distributor.look(), [], "it begins anew");
     tokio::time::advance(SHORTEST).await;
     assert_eq!(distributor.look().len(), 1);
@@ -346,7 +346,7 @@ async fn no_authority_activates_while_addon_may_be_unnamed_by_mistake() {
     let unnamed = "five minutes to pass since an addon was removed from every AddOnSigner, possibly by mistake";
     assert_eq!(look(wanted.clone()), unapplied);
     assert_eq!(look(nobody()), unnamed);
-    tokio::time::advance(DOUBT - SHORTEST).await;
+    tokio::time::advance(CONFIRMED_AFTER - SHORTEST).await;
     assert_eq!(look(nobody()), unnamed);
     tokio::time::advance(SHORTEST).await;
     assert_eq!(look(nobody()), "", "nobody is waited for");

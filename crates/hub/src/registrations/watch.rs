@@ -37,7 +37,7 @@ const RETRY: Duration = Duration::from_secs(3);
 /// How long the API server must report that it does not serve ClusterManagementAddOns before the known ones are
 /// forgotten: an API server that starts does not serve all resources at once, and the hub writes to an addon that seems
 /// to have no owner.
-const DOUBT: Duration = Duration::from_secs(300);
+const CONFIRMED_AFTER: Duration = Duration::from_secs(300);
 
 type Objects = BoxStream<'static, Result<Event<Lenient<DynamicObject>>, watcher::Error>>;
 
@@ -54,7 +54,7 @@ pub(crate) async fn keep_templates(client: Client, known: watch::Sender<Template
             Ok([None, _]) => {
                 let since = *absent.get_or_insert_with(Instant::now);
                 let has_owners = matches!(&*known.borrow(), Templates::Read(read) if !read.owners.is_empty());
-                if !has_owners || since.elapsed() >= DOUBT {
+                if !has_owners || since.elapsed() >= CONFIRMED_AFTER {
                     // Without ClusterManagementAddOns the addon-manager registers nothing from templates.
                     send_news(&known, Templates::Read(Arc::default()));
                 }

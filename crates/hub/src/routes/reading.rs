@@ -225,7 +225,7 @@ impl RouteWatches {
                 self.namespaces.retain(|name, _| shown.contains(name));
                 self.has_namespaces = true;
             }
-            Some(News::There(namespace)) if namespace.doubt.is_none() => {
+            Some(News::There(namespace)) if namespace.decode_error.is_none() => {
                 let labels = namespace.labels();
                 let before = self.namespaces.insert(namespace.name_any(), labels.clone());
                 self.has_new_consent |= before.as_ref() != Some(labels);

@@ -56,7 +56,7 @@ impl Signer {
         if self.is_proxied(csr) {
             match self.shared.links.guard.known() {
                 Guarded::Starting => return Ok(Action::Wait),
-                Guarded::Not(doubt) => return Ok(Action::PolicyProblem(doubt)),
+                Guarded::Not(problem) => return Ok(Action::PolicyProblem(problem)),
                 Guarded::Since(_) => submission.is_guarded = self.is_believed(csr),
             }
         }
@@ -143,15 +143,15 @@ impl Signer {
         }
         for subresource in ["status", "approval"] {
             let tried = self.answers(leads).try_for_another(csr, subresource).await;
-            if let Right::Unguarded(doubt) = dry_run::judge(POLICY, tried)? {
-                let outcome = match doubt {
+            if let Right::Unguarded(problem) = dry_run::judge(POLICY, tried)? {
+                let outcome = match problem {
                     PolicyProblem::Missing => {
                         self.shared.links.guard.refute();
                         Outcome::Wait
                     }
                     PolicyProblem::Unknown(_) | PolicyProblem::RefusesHub(_) => Outcome::Quarantined,
                 };
-                self.say_unproven(leads, csr, now, &doubt).await?;
+                self.say_unproven(leads, csr, now, &problem).await?;
                 return Ok(Some(outcome));
             }
         }
@@ -164,14 +164,14 @@ impl Signer {
         leads: &Leads,
         csr: &CertificateSigningRequest,
         now: Timestamp,
-        doubt: &PolicyProblem,
+        problem: &PolicyProblem,
     ) -> Result<(), SignerError> {
         if !action::has_condition(csr, PROXY_UNPROVEN) && self.may_answer(csr, now).is_ok() {
-            let why = Unproven(doubt);
+            let why = Unproven(problem);
             warn!(csr = csr.name_any(), error = %why, "A CSR of OCM's gRPC server waits");
             let sentence = format!("The hub does not answer this CSR of OCM's gRPC server, because {why}.");
             let answers = self.answers(leads);
-            self.counted(csr, answers.add_condition(csr, PROXY_UNPROVEN, doubt.reason(), &sentence)).await?;
+            self.counted(csr, answers.add_condition(csr, PROXY_UNPROVEN, problem.reason(), &sentence)).await?;
         }
         Ok(())
     }

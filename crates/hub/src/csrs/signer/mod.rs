@@ -258,7 +258,9 @@ impl Signer {
             Action::Deny(refusal) => self.refuse(leads, csr, now, RefusalKind::Denied, &refusal).await,
             Action::Fail(refusal) => self.refuse(leads, csr, now, RefusalKind::Failed, &refusal).await,
             Action::Issue { approved, approve } => self.issue(leads, csr, now, config, approved, approve).await,
-            Action::PolicyProblem(doubt) => self.say_unproven(leads, csr, now, &doubt).await.map(|()| Outcome::Wait),
+            Action::PolicyProblem(problem) => {
+                self.say_unproven(leads, csr, now, &problem).await.map(|()| Outcome::Wait)
+            }
             Action::Rest | Action::AwaitApproval | Action::Wait | Action::Limited(_) => Ok(Outcome::AwaitChange),
         };
         match done {

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use super::{ASK_AGAIN, DOUBT, LONGEST, PAUSE, ROUND, SHORTEST, changed, rest};
+use super::{ASK_AGAIN, CONFIRMED_AFTER, LONGEST, PAUSE, ROUND, SHORTEST, changed, rest};
 use crate::HubLinks;
 use crate::conditions::Report;
 use crate::lease::{Leads, NotWritten};
@@ -83,7 +83,7 @@ impl Desired {
         }
         let since = *self.unwanted.get_or_insert(now);
         let is_refused = !self.by.is_empty() && self.by.iter().all(|name| signers.served.contains_key(name));
-        (is_refused || now.duration_since(since) >= DOUBT).then_some(false)
+        (is_refused || now.duration_since(since) >= CONFIRMED_AFTER).then_some(false)
     }
 }
 

@@ -174,8 +174,8 @@ fn bundle_goes_at_once_when_declined_and_late_if_signer_is_gone() {
     let mut at = |second: u64, signers: &Signers| wish.is_granted(signers, now + Duration::from_secs(second));
     let nobody = mk_signers(&[("b", "Never")]);
     assert_eq!(at(0, &nobody), None, "who wanted it before this hub came is unknown");
-    assert_eq!(at(DOUBT.as_secs() - 1, &nobody), None);
-    assert_eq!(at(DOUBT.as_secs(), &nobody), Some(false));
+    assert_eq!(at(CONFIRMED_AFTER.as_secs() - 1, &nobody), None);
+    assert_eq!(at(CONFIRMED_AFTER.as_secs(), &nobody), Some(false));
     assert_eq!(at(1_000, &mk_signers(&[("a", "Auto"), ("b", "Never")])), Some(true));
     assert_eq!(at(1_001, &nobody), None, "the AddOnSigner may come back");
     assert_eq!(at(1_002, &mk_signers(&[("a", "Never"), ("b", "Never")])), Some(false));

@@ -56,8 +56,8 @@ impl PolicyDryRun for WorksDryRun {
     fn log(&self, right: &Right) {
         match right {
             Right::Guarded => info!("The hub delivers the trust bundle to the clusters by ManifestWorks"),
-            Right::Unguarded(doubt) => {
-                warn!(error = %Unguarded(doubt.clone()), "The hub creates and changes no ManifestWork");
+            Right::Unguarded(problem) => {
+                warn!(error = %Unguarded(problem.clone()), "The hub creates and changes no ManifestWork");
             }
             Right::Missing => {}
         }
@@ -68,7 +68,7 @@ impl PolicyDryRun for WorksDryRun {
 pub(super) fn unguarded(asking: &Asking<WorksDryRun>) -> Option<Unguarded> {
     match &asking.last {
         Some(Right::Guarded) => None,
-        Some(Right::Unguarded(doubt)) => Some(Unguarded(doubt.clone())),
+        Some(Right::Unguarded(problem)) => Some(Unguarded(problem.clone())),
         Some(Right::Missing) | None => Some(Unguarded(PolicyProblem::Missing)),
     }
 }

@@ -11,7 +11,7 @@ use tracing::level_filters::LevelFilter;
 
 use super::super::steps::Distribution;
 use super::super::tests::{key, mk_distributor_of};
-use super::super::{DOUBT, Distributor};
+use super::super::{CONFIRMED_AFTER, Distributor};
 use super::*;
 use crate::dry_run::{ASK_AGAIN, BELIEVED, RIGHT_AGE, UNKNOWN};
 use crate::lease::Announcer;
@@ -334,7 +334,7 @@ async fn refused_writes_recheck_right_at_most_every_15_seconds() {
 #[tokio::test(start_paused = true)]
 async fn that_there_is_no_right_is_believed_for_twenty_minutes() {
     let (hub, server) = mk_running(DryRunServer { is_reported: true, ..DryRunServer::default() });
-    hub.pass(DOUBT + ASK_AGAIN).await;
+    hub.pass(CONFIRMED_AFTER + ASK_AGAIN).await;
     assert_eq!(*hub.reported.borrow(), Distribution::Off);
     server.lock().unwrap().is_down = true;
     hub.pass(BELIEVED - 2 * ASK_AGAIN).await;
@@ -342,7 +342,7 @@ async fn that_there_is_no_right_is_believed_for_twenty_minutes() {
     hub.pass(2 * ASK_AGAIN).await;
     assert_eq!(*hub.reported.borrow(), Distribution::Starting);
     server.lock().unwrap().is_down = false;
-    hub.pass(DOUBT - SOON).await;
+    hub.pass(CONFIRMED_AFTER - SOON).await;
     assert_eq!(*hub.reported.borrow(), Distribution::Starting, "it doubts anew");
     hub.pass(ASK_AGAIN + SOON).await;
     assert_eq!(*hub.reported.borrow(), Distribution::Off);
@@ -383,7 +383,7 @@ async fn without_the_policy_what_nobody_wants_goes_all_the_same() {
 #[tokio::test(start_paused = true)]
 async fn starting_hub_doubts_loss_of_right_its_predecessor_had() {
     let (hub, _server) = mk_running(DryRunServer { is_reported: true, ..DryRunServer::default() });
-    hub.pass(DOUBT - SOON).await;
+    hub.pass(CONFIRMED_AFTER - SOON).await;
     assert_eq!(*hub.reported.borrow(), Distribution::Starting);
     hub.pass(ASK_AGAIN + SOON).await;
     assert_eq!(*hub.reported.borrow(), Distribution::Off);

@@ -10,7 +10,7 @@ use crate::registry::{AddOn, AddOnFacts, Registry};
 /// How long after its cluster has applied a bundle an agent may still use the one before.
 const APPLIED_FOR: Duration = Duration::from_secs(15 * 60);
 /// How long after its deletion an AddOnSigner may be recreated as if nothing had happened.
-const DOUBT: Duration = Duration::from_secs(5 * 60);
+const SHRUNK_FOR: Duration = Duration::from_secs(5 * 60);
 
 /// The addon whose cluster gets a ManifestWork, and the one whose cluster gets none.
 static ADDONS: LazyLock<[AddOnKey; 2]> = LazyLock::new(|| {
@@ -74,7 +74,7 @@ struct Seen {
     applied: Option<Timestamp>,
     is_recent: bool,
     signer: Signer,
-    /// Since when the AddOnSigner does not name the other addon, and whether that was less than [`DOUBT`] ago.
+    /// Since when the AddOnSigner does not name the other addon, and whether that was less than [`SHRUNK_FOR`] ago.
     unnamed: Option<Timestamp>,
     is_shrunk: bool,
 }
@@ -176,7 +176,7 @@ impl Fleet {
             Signer::Served => None,
             Signer::Unserved | Signer::Deleted => Some(seen.unnamed.unwrap_or(now)),
         };
-        let is_shrunk = seen.unnamed.is_some_and(|since| now < since.plus(DOUBT));
+        let is_shrunk = seen.unnamed.is_some_and(|since| now < since.plus(SHRUNK_FOR));
         (seen.published, seen.signer, seen.is_shrunk) = (published.clone(), self.signer, is_shrunk);
         if self.signer == Signer::Deleted && !is_shrunk {
             self.certificates.clear(); // the limit of decision 14: the hub waits for it no more
