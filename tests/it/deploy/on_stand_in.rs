@@ -79,6 +79,15 @@ async fn check_unknown_fields(admin: &Client) {
     let renamed = json!({ "spec": { "signerName": "example.com/other" } });
     let refused = causes(send(admin, "PATCH", "/telemetry", &renamed).await);
     assert!(refused[0].0 == "spec.signerName" && refused[0].1.contains("immutable"), "{refused:?}");
+    assert!(refused[0].1.contains("Invalid value: \"example.com/other\": "), "{refused:?}");
+    let short = json!({ "spec": { "certificate": { "duration": "9m" } } });
+    let refused = causes(send(admin, "PATCH", "/telemetry", &short).await);
+    let words = "Invalid value: certificate.duration must be at least 10m, Kubernetes' own minimum";
+    assert_eq!(refused, [("spec.certificate.duration".to_owned(), words.to_owned())], "no object is quoted");
+    let both = json!({ "spec": { "approval": "Never", "certificate": { "duration": "9m" } } });
+    let refused = causes(send(admin, "PATCH", "/telemetry", &both).await);
+    let fields: Vec<_> = refused.iter().map(|(field, _)| field.as_str()).collect();
+    assert_eq!(fields, ["spec.approval", "<nil>"], "{refused:?}");
     let unready = json!({ "status": { "conditions": [{ "type": "Ready" }], "addOns": ["a", "a"] } });
     let refused = causes(send(admin, "PATCH", "/telemetry/status", &unready).await);
     for field in ["status.conditions[0].reason", "status.addOns[1]"] {

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use hyper::{Request, Response, StatusCode};
 use kube::client::Body;
 use kube::runtime::events::Recorder;
+use rustls_pki_types::CertificateDer;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -16,6 +17,8 @@ use crate::csrs::unconfirmed::Unconfirmed;
 use crate::lease;
 use crate::links::mk_links;
 use addon_signer_api::ocm::AddOnApi;
+use addon_signer_core::ca::issuer::Issued;
+use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::policy::{GatewayCertificate, GatewayRules};
 use addon_signer_core::rate::Rate;
 use addon_signer_telemetry::pulse::Pulses;
@@ -84,6 +87,35 @@ fn mk_dispatcher(client: &Client) -> (Dispatcher, Signing, EligibilityWatch) {
         request.object = None; // so that each check asks the API server
     }
     (dispatcher, signing, eligibility)
+}
+
+/// Its task might begin after the watch has shown the certificate, when nothing is known of it any more.
+#[tokio::test(start_paused = true)]
+async fn a_csr_that_was_just_published_begins_no_work() {
+    let (client, _reads) = mk_client();
+    let (mut dispatcher, ..) = mk_dispatcher(&client);
+    let mut csr = CertificateSigningRequest::default();
+    csr.metadata.name = Some("spoke1-a".to_owned());
+    csr.metadata.uid = Some("1".to_owned());
+    csr.spec.signer_name = SIGNER.to_owned();
+    dispatcher.known.put("spoke1-a", "t", csr.clone());
+    let signer = Arc::clone(&dispatcher.served[SIGNER].signer);
+    let now = signer.shared.links.clock.now();
+    let issued = Issued {
+        certificate: CertificateDer::from(vec![1]),
+        serial: Serial::from_hex(&"1".repeat(40)).unwrap(),
+        issuer: "0123456789abcdef".into(),
+        not_before: now,
+        not_after: now,
+    };
+    signer.unconfirmed.remember(&csr, &issued, now);
+    signer.unconfirmed.mark_published(&csr, now);
+    for begun in [0, 1] {
+        dispatcher.queue.wake("spoke1-a", "t");
+        dispatcher.start_work();
+        assert_eq!(dispatcher.work.len(), begun);
+        signer.unconfirmed.forget(&csr);
+    }
 }
 
 #[tokio::test(start_paused = true)]
