@@ -64,6 +64,14 @@ proxies *flags:
 versions *minors:
     tests/real/versions.sh {{minors}}
 
+# A release in target/release-VERSION: images, charts, programs, bills of materials, checksums; docs/releases.md.
+release version *flags:
+    deploy/release.sh {{version}} {{flags}}
+
+# Push a release to the registry that it was made for.
+publish folder *flags:
+    deploy/publish.sh {{folder}} {{flags}}
+
 # The whole story in one process.
 demo:
     .ci/run demo

@@ -142,6 +142,10 @@ pub struct HubArgs {
         hide_env_values = true
     )]
     ledger: Opaque,
+    /// The ledger is on a volume that is lost with the pod, and AddOnSigners say so. The chart's value
+    /// ledger.file.ephemeral sets it. The variable is true or false.
+    #[arg(long, env = "ADDON_SIGNER_LEDGER_EPHEMERAL", value_parser = clap::builder::BoolishValueParser::new())]
+    ledger_ephemeral: bool,
     /// The name of this process in the Lease and in the ledger; the chart sets the pod's name. With --roles gateway it
     /// is the name of the gateway's own Lease, so each gateway needs another one.
     #[arg(long, env = "ADDON_SIGNER_REPLICA", value_name = "NAME", default_value = "addon-signer")]
@@ -252,6 +256,7 @@ pub async fn run(args: HubArgs) -> anyhow::Result<()> {
             retention: args.refused_retention,
             rate: Rate { burst: args.rate_burst, interval: args.rate_interval },
             serving_source: ServingSource { source: args.serving_issuer, trusted },
+            is_ledger_ephemeral: args.ledger_ephemeral,
         },
         gateway_listen: args.gateway_listen,
         gateway_limits,

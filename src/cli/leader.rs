@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use anyhow::Context;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 
 use super::caller::CommandUser;
 use addon_signer_core::lease::LEASE_NAME;
+use addon_signer_core::names::ANNOTATION_VERSION;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
 
@@ -18,7 +19,16 @@ pub(super) const CLOCKS: u64 = 60;
 const RENEWAL: Duration = Duration::from_secs(6);
 
 /// The hub that leads, or a sentence that none does.
-pub(super) type Leader = Result<String, String>;
+pub(super) type Leader = Result<Holder, String>;
+
+/// The hub that leads.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Holder {
+    /// The name of its process.
+    pub(super) name: String,
+    /// Its version; builds before 0.1.0 do not say it.
+    pub(super) version: Option<String>,
+}
 
 /// Reads the Lease in the hub's namespace, and judges it by the API server's clock.
 ///
@@ -37,13 +47,14 @@ pub(super) async fn leader(client: &Client, namespace: &str) -> anyhow::Result<L
         // Its clock may be wrong. Whoever renews the Lease is leading.
         tokio::time::sleep(RENEWAL).await;
         let later = read().await?.filter(|later| later.metadata.resource_version != lease.metadata.resource_version);
-        return Ok(later.as_ref().and_then(holder).map_or(leader, |holder| Ok(holder.clone())));
+        return Ok(later.as_ref().and_then(holder).map_or(leader, Ok));
     }
     Ok(leader)
 }
 
-fn holder(lease: &Lease) -> Option<&String> {
-    lease.spec.as_ref()?.holder_identity.as_ref().filter(|holder| !holder.is_empty())
+fn holder(lease: &Lease) -> Option<Holder> {
+    let name = lease.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty())?;
+    Some(Holder { name, version: lease.annotations().get(ANNOTATION_VERSION).cloned() })
 }
 
 fn of(lease: &Lease, namespace: &str, now: Timestamp) -> Leader {
@@ -51,7 +62,7 @@ fn of(lease: &Lease, namespace: &str, now: Timestamp) -> Leader {
     let renewed = spec.renew_time.as_ref().map(|renewed| Timestamp::from_unix(renewed.0.as_second()));
     let within = u64::try_from(spec.lease_duration_seconds.unwrap_or_default()).unwrap_or_default();
     let is_new = renewed.is_some_and(|renewed| renewed.until(now).as_secs() <= within + CLOCKS);
-    holder(lease).filter(|_| is_new).cloned().ok_or_else(|| none(namespace, renewed))
+    holder(lease).filter(|_| is_new).ok_or_else(|| none(namespace, renewed))
 }
 
 fn none(namespace: &str, since: Option<Timestamp>) -> String {
@@ -71,10 +82,13 @@ mod tests {
             let spec = json!({
                 "holderIdentity": holder, "renewTime": "1970-01-01T00:01:40.000000Z", "leaseDurationSeconds": 15,
             });
-            of(&serde_json::from_value(json!({ "spec": spec })).unwrap(), "here", Timestamp::from_unix(now))
+            let metadata = json!({ "annotations": { "addon-signer.io/version": "1.2.3" } });
+            let lease = serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap();
+            of(&lease, "here", Timestamp::from_unix(now))
         };
-        assert_eq!(judge("hub-1", 175), Ok("hub-1".to_owned()));
-        assert_eq!(judge("hub-1", 50), Ok("hub-1".to_owned()), "the clocks differ");
+        let leads = Ok(Holder { name: "hub-1".to_owned(), version: Some("1.2.3".to_owned()) });
+        assert_eq!(judge("hub-1", 175), leads);
+        assert_eq!(judge("hub-1", 50), leads, "the clocks differ");
         for gone in [judge("hub-1", 176), judge("", 100)] {
             let why = gone.unwrap_err();
             assert!(why.contains("no hub has been leading in the namespace here since 1970-01-01T00:01:40Z"), "{why}");

@@ -31,6 +31,7 @@ use addon_signer_platform::arguments;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::logs::{self, LogFormat};
 use addon_signer_platform::terminal;
+use addon_signer_platform::version;
 use addon_signer_telemetry::access::{AccessWriter, access_lines};
 use addon_signer_telemetry::audit::{self, Sink};
 
@@ -45,7 +46,7 @@ use addon_signer_telemetry::audit::{self, Sink};
 /// A command that changes something on a cluster first names it on standard error: Changing telemetry on context prod
 /// (https://hub.example.com:6443).
 #[derive(Debug, Parser)]
-#[command(name = "addon-signer", version, propagate_version = true)]
+#[command(name = "addon-signer", version, long_version = version(), propagate_version = true)]
 struct Cli {
     /// The log, on standard error, as lines of text or of JSON. RUST_LOG sets what is logged: by default info for hub,
     /// nothing for other commands.
@@ -181,6 +182,17 @@ enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Write the manual pages of all commands into a folder.
+    #[command(hide = true)]
+    ManualPages {
+        /// The folder, which exists.
+        folder: PathBuf,
+    },
+}
+
+/// What `--version` prints; `-V` prints the number alone.
+fn version() -> String {
+    version::long(if cfg!(feature = "demo") { "demo" } else { "none" })
 }
 
 /// Reads the name of an AddOnSigner. A signer name, such as example.com/telemetry, is not one.
@@ -263,6 +275,8 @@ fn run(command: Command) -> anyhow::Result<()> {
             clap_complete::generate(shell, &mut Cli::command(), "addon-signer", &mut std::io::stdout());
             Ok(())
         }
+        Command::ManualPages { folder } => clap_mangen::generate_to(Cli::command(), &folder)
+            .with_context(|| format!("cannot write manual pages into {}", folder.display())),
     }
 }
 

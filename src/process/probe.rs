@@ -32,6 +32,7 @@ use addon_signer_hub::metrics::HubMetrics;
 use addon_signer_ledger::{Health, Location};
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::contacts::Contacts;
+use addon_signer_platform::version::{COMMIT, VERSION};
 use addon_signer_telemetry::labels;
 use addon_signer_telemetry::metrics::{Description, Metrics, Registry as MetricsRegistry, add};
 use addon_signer_telemetry::pulse::{HANGS_AFTER, Pulses};
@@ -241,9 +242,10 @@ impl SignerProbe {
 }
 
 labels! {
-    /// Labels: the version and the roles of the program.
+    /// Labels: the version, the commit (empty if this is no release) and the roles of the program.
     struct BuildLabels {
         version: &'static str,
+        commit: &'static str,
         roles: String,
     }
 }
@@ -270,8 +272,8 @@ impl ProcessMetrics {
         let (all, (hub, gateway, certificate_ends, registry_age)) = Metrics::new(|registry| {
             let mut unread = MetricsRegistry::default();
             let build: Family<BuildLabels, Gauge> =
-                add(registry, "build_info", "Always 1: the version of the program, and its --roles");
-            build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION"), roles: roles.to_string() }).set(1);
+                add(registry, "build_info", "Always 1: which build the program is, and its --roles");
+            build.get_or_create(&BuildLabels { version: VERSION, commit: COMMIT, roles: roles.to_string() }).set(1);
             let hub = HubMetrics::register(if roles.has_signer() { registry } else { &mut unread });
             let gateway = GatewayStats::register(if roles.has_gateway() { registry } else { &mut unread });
             let help = "Seconds since the API server was last heard from on the watches of clusters and addons; up \

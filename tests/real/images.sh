@@ -1,12 +1,10 @@
 #!/usr/bin/env bash
-# Builds the images of a cluster's pods as archives for cluster.sh: ours and the example's from their Dockerfiles, and
-# the two that Kubernetes needs.
+# Builds the images of a cluster's pods as archives for cluster.sh: ours as a release has them, the example's from its
+# Dockerfile, and the two that Kubernetes needs.
 #
 #   tests/real/images.sh PROGRAMS FOLDER
 #
-# No base image can be pulled, so the stages that compile cannot run. In their place buildah takes the programs from the
-# folder PROGRAMS. All that follows is as in a release: files, user, entry point, labels. But a release has static
-# programs and nothing else; these are linked to libraries of this machine, which make up the base.
+# No base image can be pulled, so the stages that compile cannot run; the programs are taken from the folder PROGRAMS.
 set -euo pipefail
 shopt -s inherit_errexit
 
@@ -28,24 +26,6 @@ archive() {
     say "$1:$2 is built"
 }
 
-# libraries PROGRAM...: a base that has what these are linked to.
-libraries() {
-    local library
-    for library in $(ldd "$@" | grep -o '/[^ :]*\.so[^ :]*' | sort -u); do
-        install -D -t "$work/base${library%/*}" "$library"
-    done
-    printf 'FROM scratch\nCOPY . /\n' >"$work/Dockerfile"
-    in_buildah build --quiet --tag base --file "$work/Dockerfile" "$work/base" >/dev/null
-}
-
-# ours DOCKERFILE TARGET STAGE FILE...: that target of the Dockerfile, with the files that the stage would have made.
-ours() {
-    local file stage=$work/stages/$2
-    for file in "${@:4}"; do install -D -t "$stage/${file%/*}" "$programs/${file##*/}"; done
-    archive "$2" "$version" --file "$root/$1" --target "$2" --build-arg base=localhost/base \
-        --build-context "$3=$stage" "$stage"
-}
-
 # theirs PROGRAM: an image of one of the real parts.
 theirs() {
     printf 'FROM scratch\nCOPY %s /%s\nENTRYPOINT ["/%s"]\n' "$1" "$1" "$1" >"$work/Dockerfile"
@@ -62,9 +42,11 @@ version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' "$roo
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-libraries "$programs"/{addon-signer,addon-signer-agent,telemetry-backend,telemetry-agent}
-ours Dockerfile addon-signer build-hub src/target/image/addon-signer
-ours Dockerfile addon-signer-agent build-agent src/target/agent-image/addon-signer-agent
-ours examples/telemetry/Dockerfile telemetry build src/target/release/telemetry-{backend,agent}
+install -D -m 0644 -t "$work/licences" "$root/LICENSE"
+"$root/deploy/images.sh" "$programs" "$work/licences" "$folder" docker.io/library
+say "addon-signer:$version and addon-signer-agent:$version are built"
+"$root/deploy/image.sh" "$work/telemetry/image" "$programs"/telemetry-{backend,agent}
+archive telemetry "$version" --file "$root/examples/telemetry/Dockerfile" --target telemetry \
+    --build-context "build=$work/telemetry" "$work/telemetry"
 theirs pause
 theirs coredns

@@ -99,6 +99,8 @@ pub struct HubConfig {
     pub rate: Rate,
     /// Where the authorities of the gateway's serving certificate come from.
     pub serving_source: ServingSource,
+    /// Whether the ledger is lost with the hub's pod, which conditions say.
+    pub is_ledger_ephemeral: bool,
 }
 
 /// The defaults of the flags and of the chart's values; the gateway has no name.
@@ -111,6 +113,7 @@ impl Default for HubConfig {
             retention: Duration::from_secs(600),
             rate: Rate { burst: 10, interval: Duration::from_secs(600) },
             serving_source: ServingSource::default(),
+            is_ledger_ephemeral: false,
         }
     }
 }

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::USER_AGENT;
 use http::{Request, Response, StatusCode};
 use hyper::body::{Body as HttpBody, Bytes};
 use hyper_rustls::{DefaultServerNameResolver, FixedServerNameResolver, HttpsConnector, ResolveServerName};
@@ -29,6 +30,7 @@ use crate::contacts::{Contacts, Noting};
 use crate::credentials::Credentials;
 use crate::pages::{Bounds, PageBody};
 use crate::proxy::Dialer;
+use crate::version;
 
 /// The longest time until TCP and TLS are set up.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -67,10 +69,11 @@ pub fn connect_noting(config: Config, contacts: Contacts) -> Result<Client, kube
 
 /// Like [`connect_noting`], with credentials from elsewhere.
 pub(crate) fn connect_with(
-    config: Config,
+    mut config: Config,
     credentials: Option<Credentials>,
     contacts: Contacts,
 ) -> Result<Client, kube::Error> {
+    config.headers.push((USER_AGENT, version::user_agent()));
     let connector = connector(&config)?;
     let connections: HyperClient<_, Body> = builder().build(connector);
     let refused = credentials.clone();

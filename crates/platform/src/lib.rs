@@ -17,3 +17,4 @@ mod pages;
 pub mod process_group;
 pub mod proxy;
 pub mod terminal;
+pub mod version;

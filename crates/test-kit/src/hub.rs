@@ -65,6 +65,8 @@ pub struct RunningHubOptions {
     pub retention: Duration,
     pub rate: Rate,
     pub grpc_proxy: Option<String>,
+    /// Whether the ledger counts as one that is lost with the pod.
+    pub is_ledger_ephemeral: bool,
     /// What AddOnRoutes may name.
     pub routes: RouteSettings,
     /// Whether the trust takes effect at once; see [`RunningHub::follow_once`].
@@ -118,6 +120,7 @@ impl Default for RunningHubOptions {
             retention: Duration::from_secs(3_600),
             rate,
             grpc_proxy: None,
+            is_ledger_ephemeral: false,
             routes: RouteSettings {
                 names: ["gateway.example", "telemetry.gateway.example"].map(|name| name.parse().unwrap()).to_vec(),
                 backend_addresses: Vec::new(),
@@ -190,6 +193,7 @@ impl RunningHub {
             routes: options.routes,
             retention: options.retention,
             rate: options.rate,
+            is_ledger_ephemeral: options.is_ledger_ephemeral,
         };
         let settings = HubSettings { config, gateway: options.gateway, inventory: None };
         let (wired, ends) = Hub::wire(parts);

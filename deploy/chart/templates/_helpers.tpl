@@ -24,7 +24,7 @@ app.kubernetes.io/component: {{ .component }}
 
 {{- define "addon-signer.image" -}}
 {{- $image := .Values.image -}}
-{{ $image.repository }}
+{{- with $image.registry }}{{ . }}/{{ end }}{{ $image.repository }}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end -}}
 
@@ -109,6 +109,9 @@ seccompProfile: { type: RuntimeDefault }
 {{- end }}
 {{- if and (gt (int .Values.signer.replicas) 1) (not .Values.ledger.postgres.enabled) }}
 {{- fail "signer.replicas: a second signer needs ledger.postgres.enabled: true, because two cannot share a ledger in a file" }}
+{{- end }}
+{{- if and .Values.ledger.file.ephemeral (or .Values.ledger.postgres.enabled .Values.ledger.file.existingClaim) }}
+{{- fail "ledger.file.ephemeral: the ledger is in PostgreSQL or in a volume of yours; choose one" }}
 {{- end }}
 {{- range .Values.gateway.args }}
 {{- if hasPrefix "--shutdown-delay" . }}

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::report::{LineageArgs, LineageName, LineageReport, Pace, as_table, client_report, progress};
 use crate::cli::caller::CommandUser;
-use crate::cli::leader::{Leader, leader};
+use crate::cli::leader::leader;
 use crate::output::{Format, print_json};
 use addon_signer_api::status::AuthorityState;
 use addon_signer_api::{GuardedSigner, Lenient};
@@ -305,9 +305,9 @@ impl Ca {
         let mut shown = String::new();
         let mut first = None;
         let mut pace = Pace::default();
-        let mut lead = Ok(String::new());
+        let mut is_led = true;
         loop {
-            self.say_who_leads(&mut lead).await;
+            self.say_who_leads(&mut is_led).await;
             let report = self.lineage(lineage).await?;
             let first = first.get_or_insert_with(|| report.clone());
             if is_done(&report) {
@@ -337,15 +337,15 @@ impl Ca {
     }
 
     /// Says when no hub is leading, and when one is again.
-    pub(super) async fn say_who_leads(&self, before: &mut Leader) {
+    pub(super) async fn say_who_leads(&self, is_led: &mut bool) {
         let now = leader(&self.client, &self.namespace).await;
         let now = now.unwrap_or_else(|error| Err(format!("whether a hub is leading is not known: {error:#}")));
-        match (&now, &*before) {
-            (Err(nobody), Ok(_)) => eprintln!("{nobody}"),
-            (Ok(holder), Err(_)) => eprintln!("{holder} is leading"),
+        match (&now, *is_led) {
+            (Err(nobody), true) => eprintln!("{nobody}"),
+            (Ok(holder), false) => eprintln!("{} is leading", holder.name),
             _ => {}
         }
-        *before = now;
+        *is_led = now.is_ok();
     }
 }
 

@@ -118,10 +118,10 @@ pub async fn run(command: CaCommand) -> anyhow::Result<()> {
 
 async fn status(args: StatusArgs) -> anyhow::Result<()> {
     let ca = Ca::connect(&args.connection).await?;
-    let (mut printed, mut lead) = (None, Ok(String::new()));
+    let (mut printed, mut is_led) = (None, true);
     loop {
         if args.watch {
-            ca.say_who_leads(&mut lead).await;
+            ca.say_who_leads(&mut is_led).await;
         }
         let reports = ca.reports(args.lineage.name()).await?;
         let settled = reports.iter().all(|report| report.rotation.is_none());

@@ -7,7 +7,7 @@ use kube::{Api, Resource, ResourceExt};
 use super::authorities::ReportedLineage;
 use super::{Finding, Inspection, Verdict, unknown};
 use crate::cli::certs::LedgerSource;
-use crate::cli::leader::{CLOCKS, leader};
+use crate::cli::leader::{CLOCKS, Holder, leader};
 use crate::cli::status::{AgentState, Gathered, Row, Selection, gather};
 use crate::inventory::API_SERVICE;
 use addon_signer_api::GuardedSigner;
@@ -25,6 +25,7 @@ use addon_signer_core::oldest::{MOST_SIGNERS, Oldest};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::listing::{self, Selector};
+use addon_signer_platform::version::VERSION;
 
 /// Reasons of conditions that are True and yet bad: an authority was activated without evidence, or agents trust a root
 /// that no administrator has named.
@@ -35,11 +36,19 @@ const TRUE_BUT_BAD: [&str; 3] = ["Forced", "GatewayAuthorityForced", "GatewayRoo
 const DISTRIBUTION: i64 = 3_600;
 
 impl Inspection {
-    /// Whether a hub is leading.
+    /// Whether a hub is leading, and has the version of this program.
     pub(super) async fn lease(&self) -> Vec<Finding> {
         let about = format!("Lease {LEASE_NAME}");
         vec![match leader(&self.client, &self.namespace).await {
-            Ok(Ok(holder)) => Finding::good(about, format!("{holder} is leading")),
+            Ok(Ok(Holder { name, version: Some(version) })) if version == VERSION => {
+                Finding::good(about, format!("{name} is leading, in version {version}"))
+            }
+            Ok(Ok(Holder { name, version })) => {
+                let other = version.unwrap_or_else(|| "a build before 0.1.0".to_owned());
+                let sentence =
+                    format!("{name} is leading, in version {other}; this program is {VERSION}: upgrade one of them");
+                Finding::bad(about, sentence)
+            }
             Ok(Err(nobody)) => Finding::bad(about, nobody),
             Err(error) => Finding::new(Verdict::Unknown, about, explain(error.as_ref())),
         }]

@@ -5,6 +5,7 @@ mod chart;
 mod fleet;
 mod lifecycle;
 mod monitoring;
+mod quickstart;
 mod signing;
 mod soak;
 mod story;

@@ -374,3 +374,16 @@ async fn secret_rolled_back_while_hub_runs_drops_no_anchor() {
     world.assert_rotation_keeps(&lineage, &ids[0]).await;
     world.assert_given_once().await;
 }
+
+/// The chart's value ledger.file.ephemeral: whoever reads the status learns that history ends with the pod.
+#[tokio::test]
+async fn ready_says_that_the_ledger_is_lost_with_the_pod() {
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry()).await;
+    let options = RunningHubOptions { is_ledger_ephemeral: true, ..RunningHubOptions::default() };
+    let running = RunningHub::start_with(&hub, options).await;
+    let (reason, message) = wait_ready(&admin, "telemetry", "True").await;
+    assert_eq!(reason, "Signing");
+    assert!(message.ends_with("is lost with the hub's pod (ledger.file.ephemeral)."), "{message}");
+    running.stop().await;
+}

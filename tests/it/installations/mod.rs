@@ -1,5 +1,5 @@
 //! Installations that were made earlier, some by earlier versions: what they have stored is read, and goes on.
-//! `tests/installations/README.md` says what each is.
+//! `tests/upgrade/README.md` says what each is.
 
 mod goes_on;
 mod make;
@@ -99,7 +99,7 @@ fn folder_for(kind: Kind, temporary: &Path) -> PathBuf {
 
 /// Those in the tree of this kind.
 fn earlier(kind: Kind) -> Vec<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/installations");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/upgrade");
     let versions = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path().join(kind.folder()));
     let found: Vec<_> = versions.filter(|folder| folder.is_dir()).collect();
     assert!(!found.is_empty(), "there are none");

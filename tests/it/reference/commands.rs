@@ -47,7 +47,7 @@ fn shown(arg: &&Arg) -> bool {
 
 /// The commands below this one that have no subcommands, with their names as they are typed.
 fn commands<'c>(command: &'c Command, path: &str) -> Vec<(String, &'c Command)> {
-    let below = command.get_subcommands().filter(|command| command.get_name() != "help");
+    let below = command.get_subcommands().filter(|command| command.get_name() != "help" && !command.is_hide_set());
     let below: Vec<_> = below.flat_map(|inner| commands(inner, &format!("{path} {}", inner.get_name()))).collect();
     if below.is_empty() { vec![(path.to_owned(), command)] } else { below }
 }

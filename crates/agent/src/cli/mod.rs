@@ -26,7 +26,7 @@ use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::kubeconfig::{Access, Plugins};
 use addon_signer_platform::logs::{self, LogFormat};
-use addon_signer_platform::{crypto, kubernetes, listen, terminal};
+use addon_signer_platform::{crypto, kubernetes, listen, terminal, version};
 
 /// Keep an addon's client certificate valid on a managed cluster, until SIGTERM or SIGINT.
 ///
@@ -39,7 +39,7 @@ use addon_signer_platform::{crypto, kubernetes, listen, terminal};
 /// replaces both for the hub. The proxy must be http://[USER:PASSWORD@]HOST:PORT; TLS goes through it untouched. Any
 /// other URL is an error, except for hosts in NO_PROXY.
 #[derive(Debug, Clone, Parser)]
-#[command(name = "addon-signer-agent", version)]
+#[command(name = "addon-signer-agent", version, long_version = version::long("none"))]
 #[command(group = clap::ArgGroup::new("store").required(true).multiple(true).args(["output_dir", "secret_namespace"]))]
 #[command(group = clap::ArgGroup::new("objects").multiple(true).args(["secret_namespace", "health_lease"]))]
 struct AgentArgs {

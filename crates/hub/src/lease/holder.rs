@@ -15,9 +15,11 @@ use tracing::{debug, info, warn};
 use super::{Announcer, Leadership, Leading, channel};
 use addon_signer_core::keys::private::KeyError;
 use addon_signer_core::lease::{LEASE_NAME, LeaseAction, LeaseRecord, Loss, NewestVersion, Ours, SeenLease, step};
+use addon_signer_core::names::ANNOTATION_VERSION;
 use addon_signer_ledger::Location;
 use addon_signer_platform::clock::Clock;
 use addon_signer_platform::errors::explain;
+use addon_signer_platform::version::VERSION;
 
 /// How soon the hub reads the Lease again after another client has changed it.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -250,6 +252,7 @@ impl Holder {
     fn ours(&self, epoch: u32) -> Lease {
         let metadata = ObjectMeta { name: Some(LEASE_NAME.to_owned()), ..ObjectMeta::default() };
         let mut lease = self.current.clone().unwrap_or(Lease { metadata, spec: None });
+        lease.annotations_mut().insert(ANNOTATION_VERSION.to_owned(), VERSION.to_owned());
         let spec = lease.spec.get_or_insert_default();
         let now = self.time();
         if spec.holder_identity.as_deref() != Some(&self.settings.identity) {

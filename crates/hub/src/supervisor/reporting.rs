@@ -110,6 +110,7 @@ impl Supervisor {
             foreign: self.foreign(name),
             agents: self.ends.agents.borrow().get(name).cloned(),
             first_waits_for: lineage.ready().and_then(|ready| ready.first_waits_for(&self.links.in_effect.borrow())),
+            is_ledger_ephemeral: self.settings.config.is_ledger_ephemeral,
         };
         let mut wanted = status::wanted(object, &validity, &lineage, &serving, reports, self.links.clock.now());
         let renew_within = self.trust_publisher.renew_within(name);

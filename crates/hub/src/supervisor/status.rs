@@ -37,6 +37,9 @@ const FEW: usize = 5;
 /// The message with that reason.
 pub(super) const SIGNING_SENTENCE: &str = "CSRs for this signer are validated and signed.";
 
+/// What conditions say of a ledger in a volume that ends with the pod.
+const EPHEMERAL: &str = "The record of who got a certificate is lost with the hub's pod (ledger.file.ephemeral).";
+
 /// What other parts of the hub report about a signer.
 pub struct Reports {
     /// The addons that belong to the signer.
@@ -57,6 +60,8 @@ pub struct Reports {
     pub agents: Option<AgentsStatus>,
     /// What the first certificate of its authority waits for.
     pub first_waits_for: Option<WaitsFor>,
+    /// Whether the ledger is lost with the hub's pod.
+    pub is_ledger_ephemeral: bool,
 }
 
 /// Whether decisions can be recorded; while they cannot, nothing is signed.
@@ -91,7 +96,7 @@ pub fn wanted(
         }
         (Ok(()), LineageState::Ready(ready)) => {
             let stops = tainted(ready).or_else(|| ended(ready, now));
-            let signs = stops.unwrap_or_else(|| signing(serving, reports.first_waits_for, now));
+            let signs = stops.unwrap_or_else(|| signing(serving, &reports, now));
             (Some(healthy_sentence()), signs)
         }
         (Err(_), LineageState::Ready(_)) => (Some(healthy_sentence()), (false, "", String::new())),
@@ -185,7 +190,7 @@ fn ended(ready: &ReadyLineage, now: Timestamp) -> Option<(bool, &'static str, St
     ends.then(|| (false, AUTHORITY_EXPIRED, sentence.to_owned()))
 }
 
-fn signing(serving: &LineageState, first: Option<WaitsFor>, now: Timestamp) -> (bool, &'static str, String) {
+fn signing(serving: &LineageState, reports: &Reports, now: Timestamp) -> (bool, &'static str, String) {
     if let Some(forced) = serving.last().and_then(|ready| forced(ready.lineage(), now)) {
         return (true, GATEWAY_FORCED, format!("CSRs are signed, but agents may not trust the gateway. {forced}"));
     }
@@ -197,12 +202,15 @@ fn signing(serving: &LineageState, first: Option<WaitsFor>, now: Timestamp) -> (
             (false, STARTING, "The hub has not read the gateway's authorities yet.".to_owned())
         }
         LineageState::Ready(_) | LineageState::Broken { .. } => {
-            let sentence = match first {
+            let mut sentence = match &reports.first_waits_for {
                 None => SIGNING_SENTENCE.to_owned(),
                 Some(what) => {
                     format!("CSRs for this signer are validated. The first certificate waits for: {what}.")
                 }
             };
+            if reports.is_ledger_ephemeral {
+                sentence = format!("{sentence} {EPHEMERAL}");
+            }
             match unnamed {
                 None => (true, SIGNING, sentence),
                 Some(unnamed) => (true, ROOT_UNNAMED, format!("{sentence} {unnamed}")),

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Makes a release of the checkout, signed with a key of its own, from programs that are built already, and checks what a
+# user checks; also gives the script what it must refuse. With `twice`, makes another one, which must be the same.
+#
+#   tests/real/release.sh PROGRAMS HELM [twice]
+set -euo pipefail
+shopt -s inherit_errexit
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+fail() { printf 'release.sh: %s\n' "$*" >&2; exit 1; }
+
+# equal WHAT ACTUAL EXPECTED
+equal() { [[ $2 == "$3" ]] || fail "$1 is '$2', not '$3'"; }
+
+# release ARGUMENT...: in the short form.
+release() { "$root/deploy/release.sh" "$@" --programs "$work/programs" --without-advisories; }
+
+# refused SENTENCE ARGUMENT...: a release with these arguments ends with this sentence, and leaves nothing.
+refused() {
+    local output status=0
+    output=$(release "${@:2}" 2>&1) || status=$?
+    [[ $status == 1 && $output == *"$1"* && $output != *$'\n'* ]] || fail "not refused by '$1': $status, $output"
+    [[ ! -e $work/refused ]] || fail "left by a refused release: $(ls "$work")"
+}
+
+check_release() {
+    local chart file package rendered
+    cd "$work/first"
+    sha256sum --quiet --check SHA256SUMS
+    gpg --quiet --verify SHA256SUMS.asc SHA256SUMS 2>/dev/null || fail "the signature is wrong"
+    equal "what is not listed" "$(comm -3 <(ls) <({ cut -c67- SHA256SUMS; echo SHA256SUMS; echo SHA256SUMS.asc; } | sort))" ""
+    # The images, as containerd and skopeo read them.
+    equal "the images" "$(sed 's/@sha256:[0-9a-f]\{64\}$//' images.txt | tr '\n' ' ')" \
+        "registry.test:5000/ocm/addon-signer:$version registry.test:5000/ocm/addon-signer-agent:$version "
+    # The chart.
+    chart=addon-signer-$version.tgz
+    rendered=$("$helm" template addon-signer "$chart" --namespace addon-signer)
+    equal "images of pods" "$(grep -o 'image: "\?[^"]*' <<<"$rendered" | tr -d '"' | sort -u)" "image: registry.test:5000/ocm/addon-signer:$version"
+    "$helm" lint "addon-signer-agent-$version.tgz" >/dev/null
+    if "$helm" template addon-signer "$chart" --set image.registry=ocm >/dev/null 2>&1; then
+        fail "the chart takes a registry without a host"
+    fi
+    # The command line.
+    tar --extract --gzip --directory "$work" --file "addon-signer-$version-linux-"*.tar.gz
+    "$work"/addon-signer-"$version"-linux-*/addon-signer --version >/dev/null
+    for file in man/man1/addon-signer-ca-rotate.1 completions/addon-signer.bash licences/THIRD-PARTY.txt; do
+        [[ -s $(echo "$work/addon-signer-$version-linux-"*"/$file") ]] || fail "the archive lacks $file"
+    done
+    # Bills of materials and provenance.
+    equal "kinds of bills" "$(jq --raw-output .bomFormat addon-signer{,-agent}-"$version".cdx.json | sort -u)" CycloneDX
+    for package in pkg:cargo/ring@ pkg:cargo/rustls@ pkg:deb/debian/libc6@ pkg:deb/debian/libgcc-s1@; do
+        jq --exit-status --arg package "$package" 'any(.components[].purl; startswith($package))' \
+            "addon-signer-$version.cdx.json" >/dev/null || fail "the bill of addon-signer lacks $package"
+    done
+    equal "what has a path of this machine" "$(zgrep -l -- "$work" ./*.json ./*.txt || true)" ""
+    equal "the commit" "$(jq --raw-output '.predicate.buildDefinition.resolvedDependencies[0].digest.gitCommit' provenance.json)" \
+        "$(git -C "$root" rev-parse HEAD)"
+}
+
+(($# >= 2)) || fail "usage: release.sh PROGRAMS HELM [twice]"
+programs=$(cd "$1" && pwd)
+helm=$2
+version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
+work=$(mktemp -d)
+trap 'gpgconf --homedir "$work/gnupg" --kill all || true; rm -rf "$work" "$root/not-committed"' EXIT
+mkdir "$work/programs"
+# Without what only debuggers read, as a release has them.
+for name in addon-signer addon-signer-agent; do strip -o "$work/programs/$name" "$programs/$name"; done
+export GNUPGHOME=$work/gnupg
+mkdir --mode=700 "$GNUPGHOME"
+gpg --batch --quiet --passphrase "" --quick-generate-key release-test@example.com ed25519 sign never 2>/dev/null
+
+refused "name the version first" --registry registry.test --output "$work/refused"
+refused "Cargo.toml has another version" 9.9.9 --registry registry.test --output "$work/refused"
+refused "--registry must begin with a host" "$version" --output "$work/refused"
+refused "this is 'ocm'" "$version" --registry ocm --output "$work/refused"
+refused "exists already" "$version" --registry registry.test --output "$work"
+refused "no secret key nobody@example.com" "$version" --registry registry.test --output "$work/refused" --key nobody@example.com
+touch "$root/not-committed"
+refused "not committed" "$version" --registry registry.test --output "$work/refused"
+rm "$root/not-committed"
+
+release "$version" --registry registry.test:5000/ocm --output "$work/first" --key release-test@example.com
+check_release
+if [[ ${3:-} == twice ]]; then
+    release "$version" --registry registry.test:5000/ocm --output "$work/second" --key release-test@example.com
+    equal "the second release" "$(diff -r --brief --exclude='*.asc' "$work/first" "$work/second")" ""
+fi
