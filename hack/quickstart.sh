@@ -139,6 +139,8 @@ spec: {}
 YAML
 }
 
+has_counted() { [[ $(kubectl get addonsigner telemetry --output 'jsonpath={.status.agents.certified}') == 1 ]]; }
+
 has_pushed() { kubectl logs --namespace "$agents" deployment/telemetry-agent --container telemetry | grep -qx pushed; }
 
 show() {
@@ -149,8 +151,9 @@ show() {
     kubectl get secret --namespace "$agents" telemetry-client-cert --output 'jsonpath={.data.tls\.crt}' | base64 -d |
         { openssl x509 -noout -subject -issuer -enddate 2>/dev/null || cat; }
     kubectl logs --namespace "$agents" deployment/telemetry-agent --container telemetry --tail 2
-    printf '\nGo on with docs/quickstart.md.%s\n' \
-        "${existing:- The cluster is yours with: export KUBECONFIG=$KUBECONFIG}"
+    printf '\n'
+    if [[ -z $existing ]]; then printf 'The cluster is yours with: export KUBECONFIG=%s\n' "$KUBECONFIG"; fi
+    printf 'docs/quickstart.md says what to try now.\n'
 }
 
 # ---- Removing.
@@ -199,6 +202,7 @@ main() {
     wait_for 180 "the AddOnSigner to be ready" kubectl wait --for condition=Ready addonsigner/telemetry --timeout 1s
     step "waiting for the agent's first request"
     wait_for 300 "the agent to call its backend" has_pushed
+    wait_for 60 "the AddOnSigner to count it" has_counted
     show
 }
 

@@ -7,6 +7,7 @@ use addon_signer_api::{AddOnRoute, AddOnSigner};
 use addon_signer_platform::clock::Clock;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -271,4 +272,24 @@ async fn without_the_crd_the_one_thing_to_do_is_said() {
     let missing = check(&hub, home.path(), &[]).await;
     assert_eq!((missing.code, missing.stdout.as_str()), (1, ""));
     assert!(missing.stderr.contains("install the chart first (docs/install.md)"), "{}", missing.stderr);
+}
+
+/// The program on an administrator's machine may be older or newer than the hub.
+#[tokio::test]
+async fn a_hub_of_another_version_is_said() {
+    let hub = TestHub::start().await;
+    deploy(&hub).await;
+    let leases: Api<Lease> = Api::namespaced(hub.admin().await, "addon-signer");
+    let lease = json!({
+        "metadata": { "name": "addon-signer", "annotations": { "addon-signer.io/version": "9.9.9" } },
+        "spec": {
+            "holderIdentity": "hub-1", "leaseDurationSeconds": 15, "leaseTransitions": 1,
+            "renewTime": Clock::default().now().to_string().replace('Z', ".000000Z"),
+        },
+    });
+    leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let found = check(&hub, home.path(), &[]).await;
+    let line = "BAD  Lease addon-signer: hub-1 is leading, in version 9.9.9; this program is ";
+    assert!(found.code == 1 && found.stdout.contains(line), "{}{}", found.stdout, found.stderr);
 }

@@ -3,6 +3,8 @@
 # user checks; also gives the script what it must refuse. With `twice`, makes another one, which must be the same.
 #
 #   tests/real/release.sh PROGRAMS HELM [twice]
+#
+# It needs crane, whose registry the release is published to, and skopeo.
 set -euo pipefail
 shopt -s inherit_errexit
 
@@ -31,11 +33,11 @@ check_release() {
     equal "what is not listed" "$(comm -3 <(ls) <({ cut -c67- SHA256SUMS; echo SHA256SUMS; echo SHA256SUMS.asc; } | sort))" ""
     # The images, as containerd and skopeo read them.
     equal "the images" "$(sed 's/@sha256:[0-9a-f]\{64\}$//' images.txt | tr '\n' ' ')" \
-        "registry.test:5000/ocm/addon-signer:$version registry.test:5000/ocm/addon-signer-agent:$version "
+        "$registry/addon-signer:$version $registry/addon-signer-agent:$version "
     # The chart.
     chart=addon-signer-$version.tgz
     rendered=$("$helm" template addon-signer "$chart" --namespace addon-signer)
-    equal "images of pods" "$(grep -o 'image: "\?[^"]*' <<<"$rendered" | tr -d '"' | sort -u)" "image: registry.test:5000/ocm/addon-signer:$version"
+    equal "images of pods" "$(grep -o 'image: "\?[^"]*' <<<"$rendered" | tr -d '"' | sort -u)" "image: $registry/addon-signer:$version"
     "$helm" lint "addon-signer-agent-$version.tgz" >/dev/null
     if "$helm" template addon-signer "$chart" --set image.registry=ocm >/dev/null 2>&1; then
         fail "the chart takes a registry without a host"
@@ -57,12 +59,35 @@ check_release() {
         "$(git -C "$root" rev-parse HEAD)"
 }
 
+# What the registry has is what the release says, and nothing there is replaced.
+check_published() {
+    local image chart
+    HELM=$helm "$root/deploy/publish.sh" "$work/first" --plain-http
+    while read -r image; do
+        equal "the digest of $image" "$(crane digest --insecure "${image%@*}")" "${image#*@}"
+    done <"$work/first/images.txt"
+    for chart in addon-signer addon-signer-agent; do
+        "$helm" pull --plain-http "oci://$registry/charts/$chart" --version "$version" --destination "$work" 2>/dev/null
+        cmp "$work/$chart-$version.tgz" "$work/first/$chart-$version.tgz"
+    done
+    HELM=$helm "$root/deploy/publish.sh" "$work/first" --plain-http >/dev/null
+    crane copy --insecure "$registry/addon-signer-agent:$version" "$registry/addon-signer:$version" 2>/dev/null
+    if HELM=$helm "$root/deploy/publish.sh" "$work/first" --plain-http >/dev/null 2>"$work/error"; then
+        fail "another image was replaced"
+    fi
+    grep -q "is there already with another digest" "$work/error" || fail "$(<"$work/error")"
+}
+
 (($# >= 2)) || fail "usage: release.sh PROGRAMS HELM [twice]"
 programs=$(cd "$1" && pwd)
 helm=$2
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
 work=$(mktemp -d)
-trap 'gpgconf --homedir "$work/gnupg" --kill all || true; rm -rf "$work" "$root/not-committed"' EXIT
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+registry=localhost:$port/ocm
+crane registry serve --address "localhost:$port" >"$work/registry.log" 2>&1 &
+server=$!
+trap 'kill "$server"; gpgconf --homedir "$work/gnupg" --kill all || true; rm -rf "$work" "$root/not-committed"' EXIT
 mkdir "$work/programs"
 # Without what only debuggers read, as a release has them.
 for name in addon-signer addon-signer-agent; do strip -o "$work/programs/$name" "$programs/$name"; done
@@ -70,19 +95,20 @@ export GNUPGHOME=$work/gnupg
 mkdir --mode=700 "$GNUPGHOME"
 gpg --batch --quiet --passphrase "" --quick-generate-key release-test@example.com ed25519 sign never 2>/dev/null
 
-refused "name the version first" --registry registry.test --output "$work/refused"
-refused "Cargo.toml has another version" 9.9.9 --registry registry.test --output "$work/refused"
+refused "name the version first" --registry "$registry" --output "$work/refused"
+refused "Cargo.toml has another version" 9.9.9 --registry "$registry" --output "$work/refused"
 refused "--registry must begin with a host" "$version" --output "$work/refused"
 refused "this is 'ocm'" "$version" --registry ocm --output "$work/refused"
-refused "exists already" "$version" --registry registry.test --output "$work"
-refused "no secret key nobody@example.com" "$version" --registry registry.test --output "$work/refused" --key nobody@example.com
+refused "exists already" "$version" --registry "$registry" --output "$work"
+refused "no secret key nobody@example.com" "$version" --registry "$registry" --output "$work/refused" --key nobody@example.com
 touch "$root/not-committed"
-refused "not committed" "$version" --registry registry.test --output "$work/refused"
+refused "not committed" "$version" --registry "$registry" --output "$work/refused"
 rm "$root/not-committed"
 
-release "$version" --registry registry.test:5000/ocm --output "$work/first" --key release-test@example.com
+release "$version" --registry "$registry" --output "$work/first" --key release-test@example.com
 check_release
+check_published
 if [[ ${3:-} == twice ]]; then
-    release "$version" --registry registry.test:5000/ocm --output "$work/second" --key release-test@example.com
+    release "$version" --registry "$registry" --output "$work/second" --key release-test@example.com
     equal "the second release" "$(diff -r --brief --exclude='*.asc' "$work/first" "$work/second")" ""
 fi

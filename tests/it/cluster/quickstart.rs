@@ -1,16 +1,15 @@
 //! hack/quickstart.sh on a hub that exists, as docs/quickstart.md says. Making the cluster and the images is not tried.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
-use test_kit::needed::{Needed, found};
 use test_kit::ocm::ADDON_NAMESPACE;
-use test_kit::real::RealHub;
 use test_kit::wait_until;
 
-use super::story::{our_objects, wait_left};
-use super::{Fleet, TIMEOUT, TURN, command, kubectl, path};
+use super::story::wait_left;
+use super::{Fleet, TIMEOUT, command, kubectl, path};
 
 fn quickstart(arguments: &[&str]) -> Command {
     let mut script = Command::new(path("hack/quickstart.sh"));
@@ -57,27 +56,23 @@ async fn the_next_pod_goes_on(fleet: &Fleet) {
     wait_until(TIMEOUT, "a certificate from the next pod", another).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_quick_start_ends_with_a_request_and_removes_itself() {
-    let Some(hub) = found(Needed::Cluster, RealHub::of_cluster()) else { return };
-    let _turn = TURN.lock().await;
-    let fleet = Fleet::start(hub).await;
-    let before = our_objects();
+/// It ends with a request, goes on after an interruption, and leaves nothing but the objects of `before`.
+pub(super) async fn quick_start(fleet: &Fleet, before: &BTreeSet<String>) {
     // The port is taken: nothing is made.
     kubectl(&["create", "service", "nodeport", "other", "--tcp=80", "--node-port=30443"]);
     let refused = run(&[]);
     let sentence = "the Service default/other has the node port 30443, which the gateway would have";
     assert!(String::from_utf8_lossy(&refused.stderr).contains(sentence), "{refused:?}");
-    wait_left(&before, &[]).await;
+    wait_left(before, &[]).await;
     kubectl(&["delete", "service", "other"]);
 
     interrupt().await;
     let output = succeeds(&[]);
     println!("{output}");
     assert!(output.contains("\npushed\n"), "{output}");
-    the_next_pod_goes_on(&fleet).await;
+    the_next_pod_goes_on(fleet).await;
     succeeds(&[]); // once more
     succeeds(&["--delete"]);
-    wait_left(&before, &[]).await;
+    wait_left(before, &[]).await;
     succeeds(&["--delete"]);
 }

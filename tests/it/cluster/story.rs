@@ -16,6 +16,7 @@ use test_kit::wait::wait_or_explain;
 use test_kit::wait_until;
 
 use super::monitoring::{Prometheus, misbehave};
+use super::quickstart::quick_start;
 use super::traffic::{Caller, Traffic};
 use super::{
     CLUSTER, Fleet, TIMEOUT, TURN, allow_streams, command, gateway, install, kubectl, kubectl_wait, live_gateways,
@@ -145,6 +146,7 @@ async fn an_addon_in_pods_from_installation_to_removal() {
     let _turn = TURN.lock().await;
     let fleet = Fleet::start(hub).await;
     let before = our_objects();
+    quick_start(&fleet, &before).await;
     let begun = Instant::now();
     install(&fleet, &["gateways.yaml"]).await;
     fleet.wait_pushes(ADDON).await;
