@@ -142,7 +142,7 @@ make_bills() {
     local name
     for name in addon-signer addon-signer-agent; do deploy/image.sh "$work/files/$name" "$work/programs/$name"; done
     (cd "$work/src" && cargo cyclonedx --quiet --format json --no-default-features --target "$target" \
-        --describe crate --override-filename bill)
+        --override-filename bill)
     make_bill addon-signer "$work/src/bill.json"
     make_bill addon-signer-agent "$work/src/crates/agent/bill.json"
 }
