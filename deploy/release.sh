@@ -7,7 +7,8 @@
 #   --key KEY               sign the checksums with this key of GnuPG
 #   --output FOLDER         a folder that does not exist yet [default: target/release-VERSION]
 #   --without-advisories    do not ask RustSec for known vulnerabilities, where its database cannot be reached
-#   --programs FOLDER       take the programs from there instead of building them: for tests of this script
+#   --programs FOLDER       take the programs from there, and the folder licences if it is there, instead of making
+#                           them: for tests of this script
 #
 # Two runs on one commit make the same bytes, apart from signatures (docs/releases.md). Root gets the programs that are
 # missing installed; others are told which.
@@ -202,7 +203,11 @@ main() {
     else
         build_programs
     fi
-    deploy/licences.sh "$work/licences"
+    if [[ -d $programs/licences ]]; then
+        cp -r "$programs/licences" "$work/licences"
+    else
+        deploy/licences.sh "$work/licences"
+    fi
     make_images
     make_charts
     make_command_line

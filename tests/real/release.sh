@@ -90,6 +90,7 @@ server=$!
 trap 'kill "$server"; gpgconf --homedir "$work/gnupg" --kill all || true; rm -rf "$work" "$root/not-committed"' EXIT
 mkdir "$work/programs"
 # Without what only debuggers read, as a release has them.
+if [[ -d $programs/licences ]]; then cp -r "$programs/licences" "$work/programs"; fi
 for name in addon-signer addon-signer-agent; do strip -o "$work/programs/$name" "$programs/$name"; done
 export GNUPGHOME=$work/gnupg
 mkdir --mode=700 "$GNUPGHOME"
