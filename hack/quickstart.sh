@@ -95,8 +95,8 @@ make_images() {
 
 find_cluster() {
     local clusters
-    clusters=$(kubectl get managedclusters --output name 2>/dev/null) ||
-        fail "the current context is no hub of OCM: it does not serve ManagedClusters"
+    clusters=$(kubectl get managedclusters --output name 2>"$log") ||
+        fail "the current context is no hub of OCM: $(tail -n 1 "$log")"
     [[ $(wc -w <<<"$clusters") == 1 ]] || fail "the hub has not one managed cluster but $(wc -w <<<"$clusters")"
     cluster=${clusters#*/}
     node=$(kubectl get nodes --output 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}')

@@ -153,11 +153,12 @@ enum Command {
     /// Check the installation line by line, and explain how to fix problems. It changes nothing; the exit code is 1 if
     /// something is BAD.
     ///
-    /// It checks the APIs that the hub reads, the label of its namespace, the Lease, conditions and authorities of all
+    /// It checks the APIs that the hub reads, the label of its namespace, conditions and authorities of all
     /// AddOnSigners, conditions of all AddOnRoutes and whether the NetworkPolicy lets the gateway reach their
-    /// namespaces, the gateway's authority, the policies for trust bundles, anchors, ManifestWorks and grpcAccount
-    /// (they must match this version), CSRs that wait for the last one, the right to write ManifestWorks, the
-    /// inventory, addons without a valid certificate, and the gateway as seen from where you run it.
+    /// namespaces, the gateway's authority, CSRs that wait for the policy of grpcAccount, the right to write
+    /// ManifestWorks, the inventory, addons without a valid certificate, and the gateway as seen from where you run it.
+    /// These must match this version: the CRDs, the hub that leads, the policies for trust bundles, anchors,
+    /// ManifestWorks and grpcAccount.
     ///
     /// `?` means that something could not be checked, or that you have to judge: a rotation is waiting, the
     /// NetworkPolicy may block a backend, an addon gets no ManifestWork (Placeless), clusters have not yet applied

@@ -10,6 +10,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{Output, run, write};
 use crate::whole::{Whole, mk_whole, prepare, serving_anchors};
-use test_kit::deploy::{apply, part};
+use test_kit::deploy::{api, apply, file, part};
 use test_kit::hub::{
     RunningHub, RunningHubOptions, TIMEOUT, apply_route, change_signer, condition, deploy, wait_csr, wait_ready,
 };
@@ -30,9 +31,19 @@ async fn check(hub: &TestHub, home: &Path, flags: &[&str]) -> Output {
     run(home, &[&["check", "--kubeconfig", &kubeconfig], flags].concat()).await
 }
 
+/// The CRDs, which the stand-in does not need to serve the objects.
+async fn define(hub: &TestHub) {
+    let admin = hub.admin().await;
+    for definition in file("deploy/chart/files/crds.yaml").into_iter().filter(|_| !hub.is_real()) {
+        let definitions = api(&admin, &definition).await.unwrap();
+        definitions.create(&PostParams::default(), &serde_json::from_value(definition).unwrap()).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_sound_installation_is_good_line_by_line() {
     let (hub, admin, whole) = mk_whole("127.0.0.1:9".parse().unwrap()).await;
+    define(&hub).await;
     wait_ready(&admin, "telemetry", "True").await;
     serving_anchors(&admin).await;
     let routes: Api<AddOnRoute> = Api::namespaced(admin.clone(), "default");
@@ -54,6 +65,7 @@ async fn a_sound_installation_is_good_line_by_line() {
     assert_eq!(good.code, 0, "{}{}", good.stdout, good.stderr);
     for line in [
         "ok   API: the API server serves AddOnSigner v1alpha1\n",
+        "ok   CRDs: they are those of this version\n",
         if hub.is_real() {
             "ok   namespace addon-signer: only restricted pods may run beside the keys of the authorities\n"
         } else {
@@ -276,9 +288,10 @@ async fn without_the_crd_the_one_thing_to_do_is_said() {
 
 /// The program on an administrator's machine may be older or newer than the hub.
 #[tokio::test]
-async fn a_hub_of_another_version_is_said() {
+async fn a_hub_and_crds_of_another_version_are_said() {
     let hub = TestHub::start().await;
     deploy(&hub).await;
+    define(&hub).await;
     let leases: Api<Lease> = Api::namespaced(hub.admin().await, "addon-signer");
     let lease = json!({
         "metadata": { "name": "addon-signer", "annotations": { "addon-signer.io/version": "9.9.9" } },
@@ -288,8 +301,16 @@ async fn a_hub_of_another_version_is_said() {
         },
     });
     leases.create(&PostParams::default(), &serde_json::from_value(lease).unwrap()).await.unwrap();
+    let crds: Api<CustomResourceDefinition> = Api::all(hub.admin().await);
+    let other = json!([{
+        "op": "replace", "path": "/spec/versions/0/schema/openAPIV3Schema/description", "value": "of another version",
+    }]);
+    let other = Patch::Json::<()>(serde_json::from_value(other).unwrap());
+    crds.patch("addonroutes.addon-signer.io", &PatchParams::default(), &other).await.unwrap();
     let home = tempfile::tempdir().unwrap();
     let found = check(&hub, home.path(), &[]).await;
+    let crd = "BAD  CRD addonroutes.addon-signer.io: its schema is not that of version ";
+    assert!(found.stdout.contains(crd) && !found.stdout.contains("CRD addonsigners"), "{}", found.stdout);
     let line = "BAD  Lease addon-signer: hub-1 is leading, in version 9.9.9; this program is ";
     assert!(found.code == 1 && found.stdout.contains(line), "{}{}", found.stdout, found.stderr);
 }

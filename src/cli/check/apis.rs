@@ -3,19 +3,28 @@
 use anyhow::{Context, bail};
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
-use kube::{Api, ResourceExt};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceValidation,
+};
+use kube::{Api, CustomResourceExt, ResourceExt};
 
 use super::policies::WORKS;
 use super::{Finding, Inspection, Verdict, unknown};
-use addon_signer_api::GuardedSigner;
 use addon_signer_api::addon_template::{ADDON_TEMPLATES, MANAGEMENT_ADDONS, TEMPLATE_VERSIONS};
 use addon_signer_api::manifest_work::{MANIFEST_WORKS, WORK_GROUP, WORK_VERSION};
 use addon_signer_api::ocm::ADDON_GROUP;
 use addon_signer_api::status::CONDITION_TRUST_DISTRIBUTED;
+use addon_signer_api::{AddOnRoute, AddOnSigner, GuardedSigner};
 use addon_signer_hub::registrations::discovery::served_version;
 use addon_signer_hub::registrations::registry::discover;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::listing::{self, Selector};
+use addon_signer_platform::version::VERSION;
+
+/// What a CRD says of each version's fields; the API server adds to the rest.
+fn schemas(crd: &CustomResourceDefinition) -> Vec<(&str, Option<&CustomResourceValidation>)> {
+    crd.spec.versions.iter().map(|version| (version.name.as_str(), version.schema.as_ref())).collect()
+}
 
 /// The label that decides which pods may run in a namespace.
 const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
@@ -46,6 +55,30 @@ impl Inspection {
         let works = ("ManifestWork", WORK_GROUP, MANIFEST_WORKS);
         found.push(self.served(works, &[WORK_VERSION], "none brings the trust bundle to a cluster").await);
         Ok(found)
+    }
+
+    /// Whether the CRDs are those of this version: with others, the API server drops fields or refuses objects.
+    pub(super) async fn crds(&self) -> Vec<Finding> {
+        let installed: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        let mut found = Vec::new();
+        for ours in [AddOnSigner::crd(), AddOnRoute::crd()] {
+            let about = format!("CRD {}", ours.name_any());
+            match installed.get(&ours.name_any()).await {
+                Ok(there) if schemas(&there) == schemas(&ours) => {}
+                Ok(_) => {
+                    let sentence = format!(
+                        "its schema is not that of version {VERSION}: upgrade the chart to this version, or use the \
+                         program of the chart's version"
+                    );
+                    found.push(Finding::bad(about, sentence));
+                }
+                Err(error) => found.push(unknown(about, &error)),
+            }
+        }
+        if found.is_empty() {
+            found.push(Finding::good("CRDs", "they are those of this version"));
+        }
+        found
     }
 
     /// Whether only restricted pods may run in the namespace of the authorities' keys.

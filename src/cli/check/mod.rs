@@ -126,6 +126,7 @@ pub async fn run(args: CheckArgs) -> anyhow::Result<()> {
         findings.extend(found);
     };
     say(inspection.apis().await?);
+    say(inspection.crds().await);
     say(inspection.namespace_label().await);
     say(inspection.lease().await);
     say(inspection.signers().await);
