@@ -6,7 +6,7 @@
 #   deploy/images.sh PROGRAMS LICENCES FOLDER REGISTRY
 #
 # REGISTRY is a part of the images' names, such as registry.example.com/ocm; nothing is pushed. COMMIT and
-# SOURCE_DATE_EPOCH in the environment go into the labels and times.
+# SOURCE_DATE_EPOCH in the environment go into the labels and times, VERSION is another tag than the version.
 set -euo pipefail
 shopt -s inherit_errexit
 
@@ -36,7 +36,7 @@ mkdir -p "$3"
 folder=$(cd "$3" && pwd)
 registry=$4
 epoch=${SOURCE_DATE_EPOCH:-0}
-version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
+version=${VERSION:-$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/licences" "$work/layout"

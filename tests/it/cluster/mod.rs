@@ -10,6 +10,7 @@ mod signing;
 mod soak;
 mod story;
 mod traffic;
+mod upgrade;
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -18,6 +18,7 @@ use test_kit::wait_until;
 use super::monitoring::{Prometheus, misbehave};
 use super::quickstart::quick_start;
 use super::traffic::{Caller, Traffic};
+use super::upgrade::from_an_earlier_version_and_back;
 use super::{
     CLUSTER, Fleet, TIMEOUT, TURN, allow_streams, command, gateway, install, kubectl, kubectl_wait, live_gateways,
     path, rotate,
@@ -128,7 +129,7 @@ async fn detach(fleet: &Fleet) {
 }
 
 /// By "Removing" in docs/operations.md.
-fn remove() {
+pub(super) fn remove() {
     kubectl(&["delete", "-k", &path("tests/it/cluster/example")]);
     command("helm4", &["uninstall", "addon-signer", "--namespace=addon-signer", "--wait"]);
     delete_the_rest();
@@ -147,6 +148,7 @@ async fn an_addon_in_pods_from_installation_to_removal() {
     let fleet = Fleet::start(hub).await;
     let before = our_objects();
     quick_start(&fleet, &before).await;
+    from_an_earlier_version_and_back(&fleet, &before).await;
     let begun = Instant::now();
     install(&fleet, &["gateways.yaml"]).await;
     fleet.wait_pushes(ADDON).await;
