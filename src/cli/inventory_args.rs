@@ -62,8 +62,8 @@ async fn is_served(client: &Client) -> Result<bool, QuestionError> {
 
 fn not_installed() -> QuestionError {
     QuestionError::NotServed(format!(
-        "the API server has no APIService {API_SERVICE}; install the chart with inventory.enabled: true, or ask in \
-         the hub's pod, which has the ledger: `kubectl exec -n addon-signer deployment/addon-signer -- \
+        "the API server has no APIService {API_SERVICE}; install the chart with inventory.enabled: true, or, with \
+         the right to exec into the hub's pod, ask there: `kubectl exec -n addon-signer deployment/addon-signer -- \
          /addon-signer certs list`"
     ))
 }

@@ -32,7 +32,7 @@ async fn check(hub: &TestHub, home: &Path, flags: &[&str]) -> Output {
 }
 
 /// The CRDs, which the stand-in does not need to serve the objects.
-async fn define(hub: &TestHub) {
+pub(crate) async fn define(hub: &TestHub) {
     let admin = hub.admin().await;
     for definition in file("deploy/chart/files/crds.yaml").into_iter().filter(|_| !hub.is_real()) {
         let definitions = api(&admin, &definition).await.unwrap();

@@ -11,6 +11,7 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use crate::checked::define;
 use crate::cli::{Output, run, write};
 use crate::gateway::backend;
 use crate::hub::distribution::say_applied;
@@ -248,6 +249,7 @@ async fn without_the_ledger_the_hubs_reports_answer() {
     assert!(status.stdout.contains("spoke2   telemetry  NoCertificate"), "{}", status.stdout);
     assert!(!status.stdout.contains("Unknown"), "{}", status.stdout);
     assert!(status.stderr.contains("It is not known when certificates were last used, because"), "{}", status.stderr);
+    define(&hub).await;
     let check = ask("check").await;
     let line = "BAD  addons on clusters: 2 of 4 have no valid certificate or had their last CSR refused: ";
     assert!(check.stdout.contains(line), "{}", check.stdout);

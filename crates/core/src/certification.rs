@@ -162,8 +162,8 @@ impl Certification {
             }
             Self::Revoked => format!("a new CSR, because its certificates were revoked: {by_itself}"),
             Self::Open(OpenCsr::Refused { name, why }) => format!(
-                "a valid CSR instead of {name}, which was refused: {why} A new one is answered at once, also while \
-                 the refused one is there (`kubectl delete csr {name}` deletes it)."
+                "a valid CSR instead of {name}, which was refused: {why} addon-signer-agent makes one by itself; OCM's \
+                 agent makes one when that is deleted: `kubectl delete csr {name}`."
             ),
             Self::Open(OpenCsr::Pending { waits_for }) => waits_for.clone(),
             Self::Open(OpenCsr::NoSuchSigner { name, signer_name, nearest }) => {

@@ -19,7 +19,7 @@ use addon_signer_api::status::{
     CONDITION_TRUST_PUBLISHED,
 };
 use addon_signer_core::ca::authority::LAST_CALL;
-use addon_signer_core::conditions::{DISTRIBUTING, PLACELESS};
+use addon_signer_core::conditions::{DISTRIBUTING, PLACELESS, TEMPLATE_LACKS_SIGNER};
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_core::oldest::{MOST_SIGNERS, Oldest};
 use addon_signer_core::timestamp::Timestamp;
@@ -109,7 +109,8 @@ impl Inspection {
 
     fn judged(&self, about: &str, condition: &Condition) -> Option<Finding> {
         let found = judged(about, condition, self.now)?;
-        Some(if condition.reason == DISTRIBUTING { self.of_others(found) } else { found })
+        let is_of_others = [DISTRIBUTING, TEMPLATE_LACKS_SIGNER].contains(&condition.reason.as_str());
+        Some(if is_of_others { self.of_others(found) } else { found })
     }
 
     /// The APIService of the inventory, if it is installed.

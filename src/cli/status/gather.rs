@@ -12,8 +12,9 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 
 use super::certificates::{Accepted, Holding, holdings};
-use super::row::{AgentState, Facts, Reported, Row, TrustBy};
+use super::row::{Facts, Reported, Row, TrustBy};
 use super::signers::{FleetSigners, SignersOf};
+use super::state::AgentState;
 use crate::cli::certs::LedgerSource;
 use addon_signer_api::Lenient;
 use addon_signer_api::manifest_work::{self, Place, Placement, Work, digest_of};
@@ -294,6 +295,11 @@ impl Selection {
     pub(super) fn has(&self, key: &AddOnKey) -> bool {
         self.addon.as_ref().is_none_or(|addon| *addon == key.addon)
             && self.cluster.as_ref().is_none_or(|cluster| *cluster == key.cluster)
+    }
+
+    /// Whether it leaves anything out.
+    pub(super) fn is_narrow(&self) -> bool {
+        self.addon.is_some() || self.cluster.is_some()
     }
 
     /// The objects of this kind on the selected clusters: each cluster has a namespace of its name.

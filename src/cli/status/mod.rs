@@ -4,6 +4,7 @@ mod certificates;
 mod gather;
 mod row;
 mod signers;
+mod state;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,7 +18,8 @@ use crate::output::{Format, Rows};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_platform::kubernetes;
 pub(in crate::cli) use gather::{Gathered, Selection, gather};
-pub(in crate::cli) use row::{AgentState, Row, TrustBy};
+pub(in crate::cli) use row::{Row, TrustBy};
+pub(in crate::cli) use state::AgentState;
 
 /// Arguments of `status`.
 #[derive(Debug, Clone, Args)]
@@ -89,6 +91,9 @@ pub async fn run(args: FleetArgs) -> anyhow::Result<()> {
     } else if shown.is_empty() && !rows.is_empty() {
         eprintln!("The last page is --page {last}.");
     }
+    if rows.is_empty() && wanted.is_narrow() {
+        eprintln!("No addon that an AddOnSigner lists is installed under these names; `status` alone lists all.");
+    }
     for note in gathered.notes() {
         eprintln!("Note: {note}.");
     }
@@ -103,7 +108,7 @@ fn as_table(rows: &[Row]) -> String {
         let trust = match (row.trust_by, row.has_trust) {
             (_, Some(true)) => "present",
             (_, Some(false)) => "missing",
-            (TrustBy::Agent, None) => "agent",
+            (TrustBy::Agent, None) => "agent?",
             (TrustBy::Nothing, None) => "nothing",
             (TrustBy::ManifestWork | TrustBy::Other, None) => "-",
         };

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::state::AgentState;
 use addon_signer_api::registrations::certificate_reported;
 use addon_signer_core::certification::{Certification, Newest, OpenCsr, read_issued};
 use addon_signer_core::conditions::CERTIFICATES_REVOKED;
@@ -19,34 +20,6 @@ const STALE: &str = "a certificate from a present authority: delete its Secret o
 
 /// How many bytes of a condition's message are shown: a cluster may write it.
 const LONGEST_MESSAGE: usize = 512;
-
-/// The state of an addon on a cluster; the worst comes first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(in crate::cli) enum AgentState {
-    /// The hub refused its last CSR.
-    Refused,
-    /// Its certificates were revoked, and it has made no CSR since.
-    Revoked,
-    /// It has no valid certificate.
-    NoCertificate,
-    /// It may not have the present trust bundle.
-    NoTrust,
-    /// It has a certificate that was never used at the gateway.
-    NeverSeen,
-    /// Neither the ledger nor the hub's report says whether it has a certificate.
-    Unknown,
-    /// The cluster is not accepted, or the addon is suspended or being deleted.
-    NotEligible,
-    /// It has a valid certificate, and uses it, as far as gateways report that.
-    Certified,
-}
-
-impl AgentState {
-    /// Whether it is known to have no valid certificate.
-    pub(in crate::cli) fn is_without(self) -> bool {
-        matches!(self, Self::Revoked | Self::NoCertificate)
-    }
-}
 
 /// What brings the gateway's trust bundle to an addon.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
@@ -210,7 +183,9 @@ impl Facts {
             return (AgentState::NotEligible, Some(why.to_owned()));
         }
         if let Some(refused @ OpenCsr::Refused { .. }) = &self.csr {
-            return (AgentState::Refused, Certification::Open(refused.clone()).waits_for());
+            let is_valid = self.held().is_some() && self.revoked_until.is_none();
+            let state = if is_valid { AgentState::RenewalRefused } else { AgentState::Refused };
+            return (state, Certification::Open(refused.clone()).waits_for());
         }
         if let Some(until) = self.revoked_until {
             return (AgentState::Revoked, Certification::RevokedUntil(until).waits_for());
@@ -280,10 +255,10 @@ mod tests {
             ),
             (
                 Facts { certificate: held(Some(1)), csr: refused(), ..Facts::default() },
-                AgentState::Refused,
+                AgentState::RenewalRefused,
                 Some(
-                    "a valid CSR instead of r, which was refused: SubjectOfAnotherCluster: no. A new one is answered \
-                     at once, also while the refused one is there (`kubectl delete csr r` deletes it).",
+                    "a valid CSR instead of r, which was refused: SubjectOfAnotherCluster: no. addon-signer-agent \
+                     makes one by itself; OCM's agent makes one when that is deleted: `kubectl delete csr r`.",
                 ),
             ),
             (
@@ -381,20 +356,5 @@ mod tests {
         let long = reported("False", &"x".repeat(100_000));
         let Some(Reported::Waits { waits_for: long, .. }) = long else { panic!("it is a report") };
         assert!(long.len() < 2 * LONGEST_MESSAGE);
-    }
-
-    #[test]
-    fn the_worst_come_first() {
-        let order = [
-            AgentState::Refused,
-            AgentState::Revoked,
-            AgentState::NoCertificate,
-            AgentState::NoTrust,
-            AgentState::NeverSeen,
-            AgentState::Unknown,
-            AgentState::NotEligible,
-            AgentState::Certified,
-        ];
-        assert!(order.is_sorted());
     }
 }
