@@ -126,6 +126,8 @@ enum Command {
     /// NoCertificate: no certificate counts. WAITS FOR says what is missing: an answer to the CSR, the registration,
     /// the agent's CSR, or, if the agent keeps a certificate whose authority is gone, the deletion of that certificate.
     ///
+    /// RenewalRefused: the hub refused the last CSR, and an earlier certificate is still valid.
+    ///
     /// NoTrust: the cluster has not applied the ManifestWork with the present trust bundle.
     ///
     /// NeverSeen: no certificate that counts has been used at the gateway.
@@ -139,10 +141,10 @@ enum Command {
     /// ledger, and with gateways apart from the signer, that is not known.
     ///
     /// TRUST says what brings the gateway's trust bundle: a ManifestWork, which the cluster has applied (`present`) or
-    /// not (`missing`); `agent`: the CSR, to an agent that makes its own; `nothing`: no ManifestWork, because the
-    /// chart's value trust.manifestWorks is off, although the AddOnSigner leaves it to them, so only addon-signer-agent
-    /// gets it; `-`: the AddOnSigner says trust.manifestWork: Never, the addon has no place for the ConfigMap, or
-    /// nothing is known yet.
+    /// not (`missing`); `agent?`: the CSR, if addon-signer-agent makes it, as the AddOnSigner allows;
+    /// `nothing`: no ManifestWork, because the chart's value trust.manifestWorks is off, although the AddOnSigner
+    /// leaves it to them, so only addon-signer-agent gets it; `-`: the AddOnSigner says trust.manifestWork: Never, the
+    /// addon has no place for the ConfigMap, or nothing is known yet.
     ///
     /// While no hub is leading, the command says since when, and the exit code is 1. CSRs for signer names that no
     /// AddOnSigner has are named on standard error. CSRs that a gRPC server made for agents are shown if its account is

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use test_kit::objects;
+use test_kit::{objects, wait_until};
 
 use super::story::{remove, wait_left};
 use super::traffic::{Caller, Traffic};
@@ -40,10 +40,13 @@ fn is_in_effect() {
     kubectl_wait("condition=Programmed", &["-n", "observability", "addonroute/receive"]);
 }
 
-/// Whether all pods have images with this tag.
-fn runs(tag: &str) -> bool {
-    let images = kubectl(&["get", "pods", "-n", "addon-signer", "-o=jsonpath={.items[*].spec.containers[*].image}"]);
-    images.split_whitespace().all(|image| image.ends_with(&format!(":{tag}")))
+/// Waits until all pods have images with this tag: the last of the others end after the rollout.
+async fn wait_runs(tag: &str) {
+    let all_do = async || {
+        let images = kubectl(&["get", "pods", "-n=addon-signer", "-o=jsonpath={.items[*].spec.containers[*].image}"]);
+        images.split_whitespace().all(|image| image.ends_with(&format!(":{tag}"))).then_some(())
+    };
+    wait_until(TIMEOUT, &format!("pods of {tag} alone"), all_do).await;
 }
 
 /// No request is lost by an upgrade nor by the way back, a field with an older name keeps its meaning, and what
@@ -60,7 +63,7 @@ pub(super) async fn from_an_earlier_version_and_back(fleet: &Fleet, before: &BTr
     objects::install_addon(&fleet.admin, CLUSTER, ADDON).await;
     fleet.wait_pushes(ADDON).await;
     is_in_effect();
-    assert!(runs(tag));
+    wait_runs(tag).await;
     let pair = fleet.pair(SECRET).await;
 
     let caller = Caller { addon: ADDON, streams: false, pair: Arc::new(move || Some(pair.clone())) };
@@ -68,7 +71,7 @@ pub(super) async fn from_an_earlier_version_and_back(fleet: &Fleet, before: &BTr
     traffic.wait_passed(200).await;
     upgrade(&path("deploy/chart"), &[]);
     traffic.wait_passed(200).await;
-    assert!(!runs(tag));
+    wait_runs(env!("CARGO_PKG_VERSION")).await;
     is_in_effect();
     assert!(limits().contains(r#""callsPerIdentity":50"#), "{}", limits());
     let newer = r#"[{"op": "add", "path": "/spec/limits/requestsPerIdentity", "value": 40}]"#;
@@ -77,7 +80,7 @@ pub(super) async fn from_an_earlier_version_and_back(fleet: &Fleet, before: &BTr
     command("helm4", &["rollback", "addon-signer", "1", "--namespace=addon-signer", "--wait", "--timeout=120s"]);
     rolled_out();
     traffic.wait_passed(200).await;
-    assert!(runs(tag));
+    wait_runs(tag).await;
     println!("from {tag} and back: {}", traffic.stop().await);
     // The older CRD does not know the newer field, which is lost with the next write.
     kubectl(&["annotate", "-n", "observability", "addonroute/receive", "written=again"]);
