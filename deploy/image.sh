@@ -21,7 +21,11 @@ command -v dpkg-query >/dev/null || fail "this is not Debian, whose libraries im
 folder=$1
 shift
 install -D -t "$folder" "$@"
-for library in $(ldd "$@" | grep -o '/[^ :]*\.so[^ :]*' | sort -u); do
+# Scanners ask which distribution the packages are of.
+install -D -m 0644 /etc/os-release "$folder/etc/os-release"
+linked=$(ldd "$@") || fail "one of $* is not a program for this machine with shared libraries"
+[[ $linked != *"not found"* ]] || fail "this machine lacks a library: $(grep "not found" <<<"$linked")"
+for library in $(grep -o '/[^ :]*\.so[^ :]*' <<<"$linked" | sort -u); do
     install -D -t "$folder${library%/*}" "$library"
     package=$(package_of "$library")
     # Scanners look for packages here, as in distroless images.

@@ -23,7 +23,7 @@ cd "$root"
 say() { printf 'release: %s\n' "$*" >&2; }
 
 read_arguments() {
-    version=${1:-} registry="" key="" output="" programs="" advisories=yes
+    version=${1:-} registry="" key="" output="" programs="" advisories=asked
     [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$ ]] ||
         fail "name the version first: deploy/release.sh 0.1.0 --registry registry.example.com/ocm"
     shift
@@ -36,14 +36,17 @@ read_arguments() {
         printf -v "${1#--}" '%s' "$2"
         shift 2
     done
-    [[ $registry =~ ^(localhost|[^/]*[.:][^/]*)(/[^/]+)*$ ]] ||
-        fail "--registry must begin with a host, such as registry.example.com/ocm; this is '$registry'"
+    # As in the chart's values.schema.json.
+    local host='([a-z0-9-]+(\.[a-z0-9-]+)+(:[0-9]+)?|[a-z0-9-]+:[0-9]+|localhost)'
+    [[ $registry =~ ^$host(/[a-z0-9._-]+)*$ ]] ||
+        fail "--registry must begin with a host, in small letters, such as registry.example.com/ocm; this is '$registry'"
     output=$(realpath --canonicalize-missing "${output:-target/release-$version}")
     [[ ! -e $output ]] || fail "$output exists already: remove it, or name another folder with --output"
 }
 
 prepare_machine() {
-    command -v dpkg-query >/dev/null || fail "images take Debian's libraries from the machine: make the release on Debian"
+    distribution=$(. /etc/os-release && printf '%s-%s' "$ID" "${VERSION_ID:-}")
+    [[ $distribution == debian-12 ]] || fail "images take the libraries of this machine: make the release on Debian 12"
     [[ -z $key ]] || gpg --list-secret-keys "$key" >/dev/null 2>&1 || fail "gpg has no secret key $key"
     mkdir -p "$ADDON_SIGNER_CACHE"
     need buildah buildah
@@ -54,13 +57,21 @@ prepare_machine() {
 }
 
 check_tree() {
-    local file
-    [[ -z $(git status --porcelain) ]] || fail "the checkout has changes that are not committed: see git status"
+    local changes date file
+    changes=$(git status --porcelain) || fail "this is not a git checkout"
+    [[ -z $changes ]] || fail "the checkout has changes that are not committed: see git status"
     grep -qx "version = \"$version\"" Cargo.toml || fail "Cargo.toml has another version than $version"
     for file in deploy/{chart,agent-chart}/Chart.yaml; do
-        grep -qx "version: $version" "$file" || fail "$file has another version than $version"
+        grep -qx "version: $version" "$file" && grep -qx "appVersion: $version" "$file" ||
+            fail "$file has another version or appVersion than $version"
     done
-    grep -q "^## \[$version\]" CHANGELOG.md || fail "CHANGELOG.md has no heading [$version]"
+    for file in deploy/agent.yaml examples/telemetry/hub/telemetry.yaml; do
+        grep -q "image: addon-signer-agent:$version\b" "$file" || fail "$file names another agent than that of $version"
+    done
+    # Tests make releases before there is a date.
+    date=20
+    if [[ -n $programs ]]; then date=""; fi
+    grep -q "^## \[$version\] - $date" CHANGELOG.md || fail "CHANGELOG.md has no heading [$version] with a date"
 }
 
 check_advisories() {
@@ -72,16 +83,25 @@ check_advisories() {
         fail "a crate has a known vulnerability, or RustSec's database cannot be reached; see above"
 }
 
-# Paths of this machine are in no program, so that another checkout makes the same bytes.
+# From the commit, whatever happens to the checkout meanwhile. Paths of this machine are in no program, so that another
+# checkout makes the same bytes.
 build_programs() {
-    local cargo_home=${CARGO_HOME:-$HOME/.cargo} flags
-    flags=$(printf -- '--remap-path-prefix=%s=%s\x1f' "$root" /src "$cargo_home" /cargo)
+    local cargo_home=${CARGO_HOME:-$HOME/.cargo} flags name
+    flags=$(printf -- '--remap-path-prefix=%s=%s\x1f' "$work/src" /src "$cargo_home" /cargo)
     export CARGO_ENCODED_RUSTFLAGS=${flags%$'\x1f'} ADDON_SIGNER_COMMIT=$commit CARGO_INCREMENTAL=0
-    export CFLAGS="-ffile-prefix-map=$root=/src -ffile-prefix-map=$cargo_home=/cargo"
-    say "building the programs takes ten minutes on two cores"
-    cargo build --locked --profile image --no-default-features --package addon-signer
-    cargo build --locked --profile agent-image --package addon-signer-agent
-    install -D -t "$work/programs" target/image/addon-signer target/agent-image/addon-signer-agent
+    export CFLAGS="-ffile-prefix-map=$work/src=/src -ffile-prefix-map=$cargo_home=/cargo"
+    say "building the programs takes a quarter of an hour on two cores"
+    (
+        cd "$work/src"
+        cargo build --locked --target "$target" --target-dir "$work/target" --profile image --no-default-features \
+            --package addon-signer
+        cargo build --locked --target "$target" --target-dir "$work/target" --profile agent-image \
+            --package addon-signer-agent
+    )
+    install -D -t "$work/programs" "$work/target/$target"/{image/addon-signer,agent-image/addon-signer-agent}
+    for name in addon-signer addon-signer-agent; do
+        "$work/programs/$name" --version | grep -qx "commit: $commit" || fail "$name is not of the commit $commit"
+    done
 }
 
 # archive FOLDER FILE: a tar.gz of the folder, with the same bytes for the same content.
@@ -91,7 +111,7 @@ archive() {
 }
 
 make_images() {
-    deploy/images.sh "$work/programs" "$work/licences" "$work/images" "$registry"
+    "$work/src/deploy/images.sh" "$work/programs" "$work/licences" "$work/images" "$registry"
     local name digest
     for name in addon-signer addon-signer-agent; do
         digest=$(tar --extract --to-stdout --file "$work/images/$name.tar" ./index.json |
@@ -134,14 +154,14 @@ make_bill() {
     local packages
     packages=$(sed -n 's/^\(Package\|Version\|Architecture\): //p' "$work/files/$1"/var/lib/dpkg/status.d/* |
         jq --raw-input --slurp '[split("\n") | map(select(. != "")) | _nwise(3) | {type: "library", name: .[0],
-            version: .[2], purl: "pkg:deb/debian/\(.[0])@\(.[2])?arch=\(.[1])&distro=debian-12"}]')
+            version: .[2], purl: "pkg:deb/debian/\(.[0])@\(.[2])?arch=\(.[1])&distro='"$distribution"'"}]')
     jq --sort-keys --argjson packages "$packages" 'del(.serialNumber) | .components += $packages' "$2" |
         sed "s|$work/src|/src|g" >"$made/$1-$version.cdx.json"
 }
 
 make_bills() {
     local name
-    for name in addon-signer addon-signer-agent; do deploy/image.sh "$work/files/$name" "$work/programs/$name"; done
+    for name in addon-signer addon-signer-agent; do "$work/src/deploy/image.sh" "$work/files/$name" "$work/programs/$name"; done
     (cd "$work/src" && cargo cyclonedx --quiet --format json --no-default-features --target "$target" \
         --override-filename bill)
     make_bill addon-signer "$work/src/bill.json"
@@ -154,14 +174,17 @@ make_provenance() {
     subjects=$(cd "$made" && sha256sum -- * |
         jq --raw-input --slurp 'split("\n") | map(select(. != "") | {name: .[66:], digest: {sha256: .[:64]}})')
     jq --null-input --sort-keys --argjson subject "$subjects" --arg commit "$commit" --arg version "$version" \
-        --arg registry "$registry" --arg lock "$(sha256sum <Cargo.lock | cut -d' ' -f1)" \
+        --arg registry "$registry" --arg programs "${programs:+given}" --arg advisories "${advisories:-not asked}" \
+        --arg lock "$(sha256sum <Cargo.lock | cut -d' ' -f1)" \
         --arg rustc "$(rustc --version)" --arg debian "$(</etc/debian_version)" '{
             _type: "https://in-toto.io/Statement/v1", subject: $subject,
             predicateType: "https://slsa.dev/provenance/v1",
             predicate: {
                 buildDefinition: {
                     buildType: "https://addon-signer.io/release/v1",
-                    externalParameters: {version: $version, registry: $registry},
+                    externalParameters: {
+                        version: $version, registry: $registry, programs: $programs, advisories: $advisories
+                    },
                     internalParameters: {rustc: $rustc, debian: $debian},
                     resolvedDependencies: [
                         {name: "source", digest: {gitCommit: $commit}}, {name: "Cargo.lock", digest: {sha256: $lock}}
@@ -197,16 +220,16 @@ main() {
     trap 'rm -rf "$work"' EXIT
     made=$work/made
     mkdir "$made" "$work/src"
-    git archive HEAD | tar --extract --directory "$work/src"
+    git archive "$commit" | tar --extract --directory "$work/src"
     if [[ -n $programs ]]; then
         install -D -t "$work/programs" "$programs"/addon-signer{,-agent}
     else
         build_programs
     fi
-    if [[ -d $programs/licences ]]; then
+    if [[ -n $programs && -d $programs/licences ]]; then
         cp -r "$programs/licences" "$work/licences"
     else
-        deploy/licences.sh "$work/licences"
+        "$work/src/deploy/licences.sh" "$work/licences"
     fi
     make_images
     make_charts

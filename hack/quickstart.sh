@@ -8,7 +8,7 @@
 #   hack/quickstart.sh [--existing-hub] --delete   remove all that it made
 #
 # It needs helm and kubectl; without --existing-hub also kind, clusteradm and docker. It asks nothing, changes no
-# kubeconfig of yours, and may be run again after an interruption.
+# kubeconfig of yours, touches no installation that it has not made, and may be run again after an interruption.
 set -euo pipefail
 shopt -s inherit_errexit
 
@@ -23,8 +23,8 @@ existing="" delete=""
 fail() { printf 'quickstart: %s\n' "$*" >&2; exit 1; }
 step() { printf '[%4d s] %s\n' "$SECONDS" "$*"; }
 
-# quietly COMMAND...: shows what it prints only if it fails.
-quietly() { "$@" >"$log" 2>&1 || fail "$* failed: $(<"$log")"; }
+# quietly COMMAND...: shows what it prints only if it fails; not its arguments, one of which may be a token.
+quietly() { "$@" >"$log" 2>&1 || fail "$1 $2 failed: $(<"$log")"; }
 
 # wait_for SECONDS WHAT COMMAND...: asks again until it succeeds.
 wait_for() {
@@ -61,7 +61,11 @@ check_programs() {
 # ---- The cluster, OCM on it, and the images.
 
 make_cluster() {
-    if ! kind get clusters 2>/dev/null | grep -qx "$name"; then
+    local clusters
+    clusters=$(kind get clusters 2>/dev/null)
+    if [[ $'\n'$clusters$'\n' == *$'\n'"$name"$'\n'* ]]; then
+        quietly kind export kubeconfig --name "$name"
+    else
         step "making the cluster $name"
         quietly kind create cluster --name "$name" --wait 180s
     fi
@@ -78,15 +82,14 @@ make_cluster() {
 
 # Optimised less than a release, which takes a third of the time to build.
 make_images() {
-    local licences
-    licences=$(mktemp -d)
-    cp LICENSE "$licences"
+    local target licences=target/quickstart/licences # as the stage of the Dockerfile that it stands for
+    mkdir -p "$licences/licences"
+    cp LICENSE "$licences/licences"
     step "building three images, which takes minutes"
     for target in addon-signer addon-signer-agent; do
         quietly docker build --target "$target" --tag "$target:$version" --build-arg hub_profile=release \
             --build-arg agent_profile=release --build-context "licences=$licences" .
     done
-    rm -r "$licences"
     quietly docker build --file examples/telemetry/Dockerfile --target telemetry --tag "telemetry:$version" .
     quietly kind load docker-image --name "$name" {addon-signer,addon-signer-agent,telemetry}:"$version"
 }
@@ -104,6 +107,29 @@ find_cluster() {
     quietly kubectl wait --for condition=ManagedClusterJoined "managedcluster/$cluster" --timeout 180s
 }
 
+# The namespaces that this script makes have its mark.
+check_ours() {
+    local namespace mark
+    for namespace in addon-signer observability; do
+        kubectl get namespace "$namespace" >/dev/null 2>&1 || continue
+        mark=$(kubectl get namespace "$namespace" --output "jsonpath={.metadata.labels.made-by}")
+        [[ $mark == "$name" ]] || fail "the hub has a namespace $namespace that this script has not made; it changes nothing"
+    done
+}
+
+make_namespaces() {
+    local namespace
+    for namespace in addon-signer observability; do
+        if kubectl get namespace "$namespace" >/dev/null 2>&1; then continue; fi
+        # By create: what apply makes would lose the mark with the next apply.
+        quietly kubectl create --filename - <<YAML
+apiVersion: v1
+kind: Namespace
+metadata: { name: $namespace, labels: { made-by: $name } }
+YAML
+    done
+}
+
 check_port() {
     local holder
     holder=$(kubectl get services -A --output \
@@ -118,7 +144,7 @@ install_hub() {
     if "$helm" status addon-signer --namespace addon-signer --output json 2>/dev/null | grep -q '"status":"pending-'; then
         quietly "$helm" uninstall addon-signer --namespace addon-signer --wait
     fi
-    quietly "$helm" upgrade --install addon-signer deploy/chart --namespace addon-signer --create-namespace \
+    quietly "$helm" upgrade --install addon-signer deploy/chart --namespace addon-signer \
         --wait --timeout 180s --set "gateway.names={$node}" --set gateway.replicas=1 \
         --set gateway.service.type=NodePort --set "gateway.service.nodePort=$port" \
         --set 'signers[0].name=example.com/telemetry' --set 'requesters={telemetry}' \
@@ -141,7 +167,11 @@ YAML
 
 has_counted() { [[ $(kubectl get addonsigner telemetry --output 'jsonpath={.status.agents.certified}') == 1 ]]; }
 
-has_pushed() { kubectl logs --namespace "$agents" deployment/telemetry-agent --container telemetry | grep -qx pushed; }
+has_pushed() {
+    local lines
+    lines=$(kubectl logs --namespace "$agents" deployment/telemetry-agent --container telemetry --tail 20)
+    [[ $lines == *pushed* ]]
+}
 
 show() {
     step "the agent has called its backend through the gateway"
@@ -165,6 +195,7 @@ remove() {
         return
     fi
     find_cluster
+    check_ours
     step "removing the addon, then the signer, then the hub"
     quietly kubectl delete managedclusteraddon --namespace "$cluster" telemetry --ignore-not-found --timeout 120s
     # Without the CRDs an earlier run came further than this.
@@ -175,8 +206,11 @@ remove() {
     if "$helm" status addon-signer --namespace addon-signer >/dev/null 2>&1; then
         quietly "$helm" uninstall addon-signer --namespace addon-signer --wait
     fi
-    quietly kubectl delete crd addonroutes.addon-signer.io addonsigners.addon-signer.io --ignore-not-found
-    quietly kubectl delete namespace addon-signer --ignore-not-found
+    # Others may have objects of these kinds.
+    if [[ -z $(kubectl get addonsigners,addonroutes -A --output name 2>/dev/null) ]]; then
+        quietly kubectl delete crd addonroutes.addon-signer.io addonsigners.addon-signer.io --ignore-not-found
+    fi
+    quietly kubectl delete namespace addon-signer observability --ignore-not-found
 }
 
 main() {
@@ -196,7 +230,9 @@ main() {
         make_images
     fi
     find_cluster
+    check_ours
     check_port
+    make_namespaces
     install_hub
     install_addon
     wait_for 180 "the AddOnSigner to be ready" kubectl wait --for condition=Ready addonsigner/telemetry --timeout 1s

@@ -54,7 +54,9 @@ pub(super) async fn leader(client: &Client, namespace: &str) -> anyhow::Result<L
 
 fn holder(lease: &Lease) -> Option<Holder> {
     let name = lease.spec.as_ref()?.holder_identity.clone().filter(|holder| !holder.is_empty())?;
-    Some(Holder { name, version: lease.annotations().get(ANNOTATION_VERSION).cloned() })
+    // A build before 0.1.0 that takes the Lease over keeps the annotation of the hub before it.
+    let version = lease.annotations().get(ANNOTATION_VERSION).and_then(|of| of.strip_suffix(&name)?.strip_suffix(' '));
+    Some(Holder { version: version.map(str::to_owned), name })
 }
 
 fn of(lease: &Lease, namespace: &str, now: Timestamp) -> Leader {
@@ -82,13 +84,14 @@ mod tests {
             let spec = json!({
                 "holderIdentity": holder, "renewTime": "1970-01-01T00:01:40.000000Z", "leaseDurationSeconds": 15,
             });
-            let metadata = json!({ "annotations": { "addon-signer.io/version": "1.2.3" } });
+            let metadata = json!({ "annotations": { "addon-signer.io/version": "1.2.3 hub-1" } });
             let lease = serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap();
             of(&lease, "here", Timestamp::from_unix(now))
         };
         let leads = Ok(Holder { name: "hub-1".to_owned(), version: Some("1.2.3".to_owned()) });
         assert_eq!(judge("hub-1", 175), leads);
         assert_eq!(judge("hub-1", 50), leads, "the clocks differ");
+        assert_eq!(judge("hub-2", 175).unwrap().version, None, "it is that of another");
         for gone in [judge("hub-1", 176), judge("", 100)] {
             let why = gone.unwrap_err();
             assert!(why.contains("no hub has been leading in the namespace here since 1970-01-01T00:01:40Z"), "{why}");

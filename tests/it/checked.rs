@@ -294,7 +294,7 @@ async fn a_hub_and_crds_of_another_version_are_said() {
     define(&hub).await;
     let leases: Api<Lease> = Api::namespaced(hub.admin().await, "addon-signer");
     let lease = json!({
-        "metadata": { "name": "addon-signer", "annotations": { "addon-signer.io/version": "9.9.9" } },
+        "metadata": { "name": "addon-signer", "annotations": { "addon-signer.io/version": "9.9.9 hub-1" } },
         "spec": {
             "holderIdentity": "hub-1", "leaseDurationSeconds": 15, "leaseTransitions": 1,
             "renewTime": Clock::default().now().to_string().replace('Z', ".000000Z"),

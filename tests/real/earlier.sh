@@ -2,8 +2,7 @@
 # Builds the images of an earlier commit once, into the cache, and prints their folder: IMAGE-COMMIT.tar, tagged with the
 # commit, and its chart. The programs are built as those of the tests.
 #
-#   tests/real/earlier.sh COMMIT           builds them if they are missing
-#   tests/real/earlier.sh COMMIT --cached  prints the folder only if it is there
+#   tests/real/earlier.sh COMMIT
 set -euo pipefail
 shopt -s inherit_errexit
 
@@ -12,7 +11,7 @@ cache=${ADDON_SIGNER_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/addon-signer}/earlie
 commit=$1
 folder=$cache/$commit
 
-if [[ ! -d $folder && ${2:-} != --cached ]]; then
+if [[ ! -d $folder ]]; then
     mkdir -p "$cache"
     work=$(mktemp -d "$cache/$commit.XXXXXX")
     trap 'rm -rf "$work"' EXIT
@@ -25,6 +24,6 @@ if [[ ! -d $folder && ${2:-} != --cached ]]; then
         docker.io/library
     for image in "$work"/made/*.tar; do mv "$image" "${image%.tar}-$commit.tar"; done
     mv "$work/source/deploy/chart" "$work/made/chart"
-    mv "$work/made" "$folder"
+    mv -T "$work/made" "$folder" || [[ -d $folder ]] # another run was faster
 fi
-if [[ -d $folder ]]; then printf '%s\n' "$folder"; fi
+printf '%s\n' "$folder"

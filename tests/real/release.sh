@@ -22,7 +22,7 @@ refused() {
     local output status=0
     output=$(release "${@:2}" 2>&1) || status=$?
     [[ $status == 1 && $output == *"$1"* && $output != *$'\n'* ]] || fail "not refused by '$1': $status, $output"
-    [[ ! -e $work/refused ]] || fail "left by a refused release: $(ls "$work")"
+    [[ -z $(compgen -G "$work/refused*") ]] || fail "left by a refused release: $(ls "$work")"
 }
 
 check_release() {
@@ -61,10 +61,16 @@ check_release() {
 
 # What the registry has is what the release says, and nothing there is replaced.
 check_published() {
-    local image chart
+    local image chart file
     HELM=$helm "$root/deploy/publish.sh" "$work/first" --plain-http
     while read -r image; do
         equal "the digest of $image" "$(crane digest --insecure "${image%@*}")" "${image#*@}"
+        equal "the commit of $image" "$(git -C "$root" rev-parse HEAD)" \
+            "$(crane config --insecure "${image%@*}" | jq --raw-output '.config.Labels["org.opencontainers.image.revision"]')"
+        crane export --insecure "${image%@*}" - | tar --list >"$work/files"
+        for file in etc/os-release licences/THIRD-PARTY.txt var/lib/dpkg/status.d/libc6; do
+            grep -qx "$file" "$work/files" || fail "$image lacks $file"
+        done
     done <"$work/first/images.txt"
     for chart in addon-signer addon-signer-agent; do
         "$helm" pull --plain-http "oci://$registry/charts/$chart" --version "$version" --destination "$work" 2>/dev/null
@@ -76,6 +82,12 @@ check_published() {
         fail "another image was replaced"
     fi
     grep -q "is there already with another digest" "$work/error" || fail "$(<"$work/error")"
+    # A registry that does not answer is not an empty one.
+    kill "$server"
+    if HELM=$helm "$root/deploy/publish.sh" "$work/first" --plain-http >/dev/null 2>"$work/error"; then
+        fail "it was published to nobody"
+    fi
+    grep -q "connection refused" "$work/error" || fail "$(<"$work/error")"
 }
 
 (($# >= 2)) || fail "usage: release.sh PROGRAMS HELM [twice]"
@@ -87,7 +99,7 @@ port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0));
 registry=localhost:$port/ocm
 crane registry serve --address "localhost:$port" >"$work/registry.log" 2>&1 &
 server=$!
-trap 'kill "$server"; gpgconf --homedir "$work/gnupg" --kill all || true; rm -rf "$work" "$root/not-committed"' EXIT
+trap 'kill "$server" || true; gpgconf --homedir "$work/gnupg" --kill all || true; rm -rf "$work" "$root/not-committed"' EXIT
 mkdir "$work/programs"
 # Without what only debuggers read, as a release has them.
 if [[ -d $programs/licences ]]; then cp -r "$programs/licences" "$work/programs"; fi
@@ -99,6 +111,7 @@ gpg --batch --quiet --passphrase "" --quick-generate-key release-test@example.co
 refused "name the version first" --registry "$registry" --output "$work/refused"
 refused "Cargo.toml has another version" 9.9.9 --registry "$registry" --output "$work/refused"
 refused "--registry must begin with a host" "$version" --output "$work/refused"
+refused "this is 'registry.test/OCM'" "$version" --registry registry.test/OCM --output "$work/refused"
 refused "this is 'ocm'" "$version" --registry ocm --output "$work/refused"
 refused "exists already" "$version" --registry "$registry" --output "$work"
 refused "no secret key nobody@example.com" "$version" --registry "$registry" --output "$work/refused" --key nobody@example.com

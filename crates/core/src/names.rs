@@ -54,7 +54,7 @@ table! {
     LABEL_GATEWAY = "addon-signer.io/gateway" => "label", "Lease";
     /// The ids of the authorities that this gateway has in effect, separated by spaces.
     ANNOTATION_TRUSTS = "addon-signer.io/trusts" => "annotation", "Lease";
-    /// The version of the hub that leads.
+    /// The version of the hub that leads, and its `holderIdentity`: it is not valid for another holder.
     ANNOTATION_VERSION = "addon-signer.io/version" => "annotation", "Lease";
     /// `true`: the value `ledger.postgres` of the chart lets the hub reach PostgreSQL in it.
     LABEL_LEDGER = "addon-signer.io/ledger" => "label", "Namespace";

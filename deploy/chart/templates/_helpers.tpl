@@ -24,7 +24,9 @@ app.kubernetes.io/component: {{ .component }}
 
 {{- define "addon-signer.image" -}}
 {{- $image := .Values.image -}}
-{{- with $image.registry }}{{ . }}/{{ end }}{{ $image.repository }}
+{{- /* A repository with a host has its registry already. */}}
+{{- if and $image.registry (not (regexMatch "^(localhost|[^/]*[.:][^/]*)/" $image.repository)) }}{{ $image.registry }}/{{ end }}
+{{- $image.repository }}
 {{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ $image.tag | default .Chart.AppVersion }}{{ end }}
 {{- end -}}
 

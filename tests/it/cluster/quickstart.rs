@@ -65,6 +65,15 @@ pub(super) async fn quick_start(fleet: &Fleet, before: &BTreeSet<String>) {
     assert!(String::from_utf8_lossy(&refused.stderr).contains(sentence), "{refused:?}");
     wait_left(before, &[]).await;
     kubectl(&["delete", "service", "other"]);
+    // Somebody's own namespace: it is left alone.
+    kubectl(&["create", "namespace", "observability"]);
+    for arguments in [&[][..], &["--delete"]] {
+        let refused = run(arguments);
+        let sentence = "the hub has a namespace observability that this script has not made; it changes nothing";
+        assert!(String::from_utf8_lossy(&refused.stderr).contains(sentence), "{refused:?}");
+    }
+    kubectl(&["delete", "namespace", "observability"]);
+    wait_left(before, &[]).await;
 
     interrupt().await;
     let output = succeeds(&[]);

@@ -1,5 +1,5 @@
-//! From an earlier version to this one, and back, while agents call. `.ci/run everything` builds the earlier version,
-//! `.ci/run` uses it if the cache has it.
+//! From an earlier version to this one, and back, while agents call: with `.ci/run everything`, which builds the earlier
+//! version.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -252,7 +252,7 @@ impl Holder {
     fn ours(&self, epoch: u32) -> Lease {
         let metadata = ObjectMeta { name: Some(LEASE_NAME.to_owned()), ..ObjectMeta::default() };
         let mut lease = self.current.clone().unwrap_or(Lease { metadata, spec: None });
-        lease.annotations_mut().insert(ANNOTATION_VERSION.to_owned(), VERSION.to_owned());
+        lease.annotations_mut().insert(ANNOTATION_VERSION.to_owned(), format!("{VERSION} {}", self.settings.identity));
         let spec = lease.spec.get_or_insert_default();
         let now = self.time();
         if spec.holder_identity.as_deref() != Some(&self.settings.identity) {
