@@ -99,7 +99,7 @@ port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0));
 registry=localhost:$port/ocm
 crane registry serve --address "localhost:$port" >"$work/registry.log" 2>&1 &
 server=$!
-trap 'kill "$server" || true; gpgconf --homedir "$work/gnupg" --kill all || true; rm -rf "$work" "$root/not-committed"' EXIT
+trap 'kill "$server" 2>/dev/null || true; gpgconf --homedir "$work/gnupg" --kill all || true; rm -rf "$work" "$root/not-committed"' EXIT
 mkdir "$work/programs"
 # Without what only debuggers read, as a release has them.
 if [[ -d $programs/licences ]]; then cp -r "$programs/licences" "$work/programs"; fi
