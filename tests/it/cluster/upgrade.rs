@@ -1,5 +1,5 @@
-//! From an earlier version to this one, and back, while agents call: with `.ci/run everything`, which builds the earlier
-//! version.
+//! From an earlier version to this one, and back, while agents call: with `.ci/run everything`, which builds the
+//! earlier one.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

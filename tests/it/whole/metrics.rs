@@ -59,7 +59,7 @@ async fn every_printed_metric_is_described() {
     let one = |start: &str| text.lines().filter(|line| line.starts_with(start) && line.ends_with("} 1")).count();
     assert_eq!(one("addon_signer_rotation_phase{signer=\"telemetry\",phase=\"Settled\""), 1, "{text}");
     assert_eq!(one("addon_signer_rotation_phase"), 2, "one step of each line");
-    assert_eq!(one("addon_signer_build_info{version=\"0.1.0\",roles=\"signer,gateway\""), 1);
+    assert_eq!(one("addon_signer_build_info{version=\"0.1.0\",commit=\"\",roles=\"signer,gateway\""), 1);
     let kinds = kinds(&text);
     let described = addon_signer::process::metrics().into_iter().filter(|metric| metric.name != ELSEWHERE);
     let known = described.map(|metric| {
