@@ -77,6 +77,11 @@ async fn outage_is_two_lines(mut store: Store) {
         maps.get_opt("addon-signer-ledger").await.ok()?
     })
     .await;
+    // A policy takes effect some seconds after it was applied, and the hub says that it found it.
+    wait_until(3 * TIMEOUT, "the policy for trust bundles to be found", async || {
+        log.text().contains("Only the hub can set the trust bundle").then_some(())
+    })
+    .await;
 
     store.take_away().await;
     let before = log.text().len();
