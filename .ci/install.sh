@@ -16,14 +16,14 @@ need() {
         apt-get install -y -qq --no-install-recommends "$2" >/dev/null
 }
 
-declare -A tool_versions=([cargo-about]=0.9.3 [cargo-cyclonedx]=0.5.9 [cargo-deny]=0.20.2 [cargo-fuzz]=0.13.2)
-
 # go_tool NAME MODULE@VERSION: builds a program in Go into the cache if it is missing, and puts it on the PATH.
 go_tool() {
     local folder=$ADDON_SIGNER_CACHE/go-tools/${2##*/}
     if [[ ! -x $folder/$1 ]]; then GOBIN=$folder GOFLAGS=-trimpath go install "$2"; fi
     PATH=$folder:$PATH
 }
+
+declare -A tool_versions=([cargo-about]=0.9.3 [cargo-cyclonedx]=0.5.9 [cargo-deny]=0.20.2 [cargo-fuzz]=0.13.2)
 # A debug build takes a third of the time, and most tools run for seconds. cargo-about compares texts for minutes in one,
 # and without its feature it is only a library.
 declare -A tool_flags=([cargo-about]="--features cli")

@@ -172,7 +172,7 @@ make_provenance() {
         jq --raw-input --slurp 'split("\n") | map(select(. != "") | {name: .[66:], digest: {sha256: .[:64]}})')
     jq --null-input --sort-keys --argjson subject "$subjects" --arg commit "$commit" --arg version "$version" \
         --arg registry "$registry" --arg programs "${programs:+given}" --arg advisories "${advisories:-not asked}" \
-        --arg lock "$(sha256sum <Cargo.lock | cut -d' ' -f1)" \
+        --arg lock "$(sha256sum <"$work/src/Cargo.lock" | cut -d' ' -f1)" \
         --arg rustc "$(rustc --version)" --arg debian "$(</etc/debian_version)" '{
             _type: "https://in-toto.io/Statement/v1", subject: $subject,
             predicateType: "https://slsa.dev/provenance/v1",

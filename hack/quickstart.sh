@@ -62,7 +62,7 @@ check_programs() {
 
 make_cluster() {
     local clusters
-    clusters=$(kind get clusters 2>/dev/null)
+    clusters=$(kind get clusters 2>"$log") || fail "kind cannot list its clusters: $(tail -n 1 "$log")"
     if [[ $'\n'$clusters$'\n' == *$'\n'"$name"$'\n'* ]]; then
         quietly kind export kubeconfig --name "$name"
     else
@@ -109,9 +109,11 @@ find_cluster() {
 
 # The namespaces that this script makes have its mark.
 check_ours() {
-    local namespace mark
+    local namespace found mark
     for namespace in addon-signer observability; do
-        kubectl get namespace "$namespace" >/dev/null 2>&1 || continue
+        # An API server that does not answer is not one without the namespace.
+        found=$(kubectl get namespace "$namespace" --ignore-not-found --output name)
+        [[ -n $found ]] || continue
         mark=$(kubectl get namespace "$namespace" --output "jsonpath={.metadata.labels.made-by}")
         [[ $mark == "$name" ]] || fail "the hub has a namespace $namespace that this script has not made; it changes nothing"
     done
@@ -207,9 +209,12 @@ remove() {
         quietly "$helm" uninstall addon-signer --namespace addon-signer --wait
     fi
     # Others may have objects of these kinds.
-    if [[ -z $(kubectl get addonsigners,addonroutes -A --output name 2>/dev/null) ]]; then
-        quietly kubectl delete crd addonroutes.addon-signer.io addonsigners.addon-signer.io --ignore-not-found
-    fi
+    local crd left
+    for crd in addonroutes.addon-signer.io addonsigners.addon-signer.io; do
+        [[ -n $(kubectl get crd "$crd" --ignore-not-found --output name) ]] || continue
+        left=$(kubectl get "$crd" -A --output name)
+        [[ -n $left ]] || quietly kubectl delete crd "$crd"
+    done
     quietly kubectl delete namespace addon-signer observability --ignore-not-found
 }
 
