@@ -181,6 +181,8 @@ async fn the_worst_come_first_with_what_they_wait_for() {
     assert!(check.stdout.contains(line), "{}", check.stdout);
     let one = world.rows(&["--cluster", "spoke2", "--addon", "telemetry"]).await;
     assert_eq!(one.iter().map(state).collect::<Vec<_>>(), ["spoke2 NoCertificate"]);
+    let misspelt = world.status(&["--addon", "telemetrie"]).await.stderr;
+    assert!(misspelt.contains("No addon that an AddOnSigner lists is installed under these names"), "{misspelt}");
     remake_cluster(&admin, "spoke5").await;
     let remade = world.rows(&["--cluster", "spoke5"]).await;
     assert_eq!(remade.iter().map(state).collect::<Vec<_>>(), ["spoke5 NoCertificate"]);

@@ -173,7 +173,9 @@ fn library_brings_the_agent_into_an_addons_pods() {
 }
 
 /// A value, and words that name what is wrong.
-const REFUSED: [(&[&str], &str); 18] = [
+const REFUSED: [(&[&str], &str); 20] = [
+    (&["image.registry=ocm"], "'/image/registry'"),
+    (&["ledger.file.ephemeral=true", "ledger.file.existingClaim=mine"], "choose one"),
     (&["gatway.names={a.example}"], "additional properties 'gatway' not allowed"),
     (&["gateway.separate=perhaps"], "'/gateway/separate'"),
     (&["gateway.service.type=Ingress"], "'/gateway/service/type'"),

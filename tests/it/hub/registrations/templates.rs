@@ -6,6 +6,7 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchP
 use serde_json::{Value, json};
 
 use super::{registrations, wait_registered};
+use crate::cli::{run, write};
 use crate::hub::{MOMENT, mk_served};
 use test_kit::hub::{RunningHub, TIMEOUT, telemetry, wait_ready};
 use test_kit::quick::pass;
@@ -81,6 +82,14 @@ async fn an_addon_with_a_template_is_left_to_the_addon_manager() {
     assert!(message.contains("AddOnTemplate one does not name this signer"), "{message}");
     assert!(message.contains("signerName: example.com/telemetry"), "{message}");
     assert_eq!(registrations(&admin, "telemetry").await, Value::Null);
+    // The template's author has to mend it, so the check of the installation alone does not fail by it.
+    let home = tempfile::tempdir().unwrap();
+    let kubeconfig = write(home.path(), &hub.kubeconfig("ann", &["system:masters"])).display().to_string();
+    for (flags, mark) in [(&[][..], "BAD"), (&["--installation"], "?  ")] {
+        let found = run(home.path(), &[&["check", "--kubeconfig", &kubeconfig], flags].concat()).await.stdout;
+        let line = format!("{mark}  AddOnSigner telemetry: Registered is False, TemplateLacksSigner: ");
+        assert!(found.contains(&line), "{found}");
+    }
 
     let named = registration(&["example.com/other", "example.com/telemetry"]);
     patch(&admin, "AddOnTemplate", "one", json!({ "registration": named })).await;
