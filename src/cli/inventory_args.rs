@@ -6,14 +6,14 @@ use serde::de::DeserializeOwned;
 
 use crate::inventory::{API_SERVICE, BASE, GROUP};
 
-/// The ClusterRole of the chart that allows reading.
-const READER: &str = "addon-signer-ledger-reader";
-
 /// Why the inventory did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum QuestionError {
     /// Kubernetes' RBAC does not allow it.
-    #[error("your account may not {verb} {resource} of {GROUP}: ask for the ClusterRole {READER}")]
+    #[error(
+        "your account may not {verb} {resource} of {GROUP}: ask for the ClusterRole addon-signer-ledger-reader, which \
+         the chart has with inventory.enabled"
+    )]
     Forbidden {
         /// `get` or `list`.
         verb: &'static str,
@@ -107,7 +107,7 @@ mod tests {
         assert_eq!(
             words("certificates?limit=5", 403, "Forbidden"),
             "your account may not list certificates of ledger.addon-signer.io: ask for the ClusterRole \
-             addon-signer-ledger-reader"
+             addon-signer-ledger-reader, which the chart has with inventory.enabled"
         );
         assert!(words("certificates/0a", 403, "Forbidden").starts_with("your account may not get certificates"));
         assert_eq!(words("certificates/0a", 404, "NotFound"), "as the server says");

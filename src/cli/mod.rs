@@ -123,8 +123,9 @@ enum Command {
     /// Revoked: its certificates were revoked, and it has made no CSR since. WAITS FOR says what makes the agent come
     /// back.
     ///
-    /// NoCertificate: no certificate counts. WAITS FOR says what is missing: an answer to the CSR, the registration,
-    /// the agent's CSR, or, if the agent keeps a certificate whose authority is gone, the deletion of that certificate.
+    /// NoCertificate: its newest certificate does not count. WAITS FOR says what is missing: an answer to the CSR, the
+    /// registration, the agent's CSR, or, if the agent keeps a certificate whose authority is gone, the deletion of
+    /// that certificate.
     ///
     /// RenewalRefused: the hub refused the last CSR, and an earlier certificate is still valid.
     ///
@@ -132,7 +133,7 @@ enum Command {
     ///
     /// NeverSeen: no certificate that counts has been used at the gateway.
     ///
-    /// Unknown: the ledger was not asked; standard error says why.
+    /// Unknown: the ledger was not asked, and the hub has not reported on it. WAITS FOR may say what it waits for.
     ///
     /// NotEligible: the cluster is not accepted, the addon is suspended or being deleted, or its annotation
     /// addon-signer.io/revoke-before cannot be read.
@@ -141,7 +142,8 @@ enum Command {
     /// ledger, and with gateways apart from the signer, that is not known.
     ///
     /// TRUST says what brings the gateway's trust bundle: a ManifestWork, which the cluster has applied (`present`) or
-    /// not (`missing`); `agent?`: the CSR, if addon-signer-agent makes it, as the AddOnSigner allows;
+    /// not (`missing`); `agent?`: the CSR, if addon-signer-agent makes it: the AddOnSigner lets the addon's agent ask,
+    /// and OCM's agent is not told to;
     /// `nothing`: no ManifestWork, because the chart's value trust.manifestWorks is off, although the AddOnSigner
     /// leaves it to them, so only addon-signer-agent gets it; `-`: the AddOnSigner says trust.manifestWork: Never, the
     /// addon has no place for the ConfigMap, or nothing is known yet.

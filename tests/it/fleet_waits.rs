@@ -74,8 +74,11 @@ async fn certificates_of_an_authority_that_was_given_up_do_not_count() {
     create_signer(&admin, "telemetry", spec).await;
     let is_another = async || active(&admin).await.filter(|id| *id != lost);
     let present = wait_until(TIMEOUT, "another authority", is_another).await;
-    let why = "a certificate from a present authority: delete its Secret on the cluster (docs/runbooks/lost-ca.md)";
-    let does_not_count = |row: &Value| row["state"] == "NoCertificate" && row["waitsFor"] == why;
+    let why = format!(
+        "a certificate from a present authority instead of {lost}: delete its Secret on the cluster \
+         (docs/runbooks/lost-ca.md)"
+    );
+    let does_not_count = |row: &Value| row["state"] == "NoCertificate" && row["waitsFor"] == why.as_str();
     world.until("spoke1", "the old certificate not to count", does_not_count).await;
     let check = world.check().await;
     let line = "BAD  addons on clusters: 1 of 1 have no valid certificate";

@@ -85,6 +85,8 @@ pub enum Certification {
     RevokedUntil(Timestamp),
     /// Its certificates were revoked, and it has not made a CSR since.
     Revoked,
+    /// Its certificate is older than its ManagedClusterAddOn or ManagedCluster, and it has not made a CSR since.
+    Outdated,
     /// Its last CSR has no certificate.
     Open(OpenCsr),
     /// Gateways do not trust the authority of its certificate any more.
@@ -105,7 +107,10 @@ impl Certification {
         if let Some(until) = revoked_before.filter(|until| *until > now) {
             return Self::RevokedUntil(until);
         }
-        let is_early = newest.is_some_and(|newest| valid_from.is_some_and(|from| newest.not_before < from));
+        let begins_before =
+            |time: Option<Timestamp>| newest.is_some_and(|newest| time.is_some_and(|time| newest.not_before < time));
+        let is_revoked = begins_before(*revoked_before);
+        let is_early = is_revoked || begins_before(*valid_from);
         match (newest, open) {
             (Some(newest), _) if *is_trusted && !is_early && newest.not_after > now => {
                 let refused = match open {
@@ -116,13 +121,11 @@ impl Certification {
                 Self::Issued { from, until, authority: newest.authority.clone(), refused }
             }
             // A CSR for another program's signer does not end the revocation.
-            (_, Some(open)) if !(is_early && matches!(open, OpenCsr::NoSuchSigner { .. })) => {
+            (_, Some(open)) if !(is_revoked && matches!(open, OpenCsr::NoSuchSigner { .. })) => {
                 Self::Open((*open).clone())
             }
-            (Some(newest), _) if is_early && revoked_before.is_some_and(|before| newest.not_before < before) => {
-                Self::Revoked
-            }
-            (Some(_), _) if is_early => Self::NoCsr, // of an earlier addon or cluster of that name
+            _ if is_revoked => Self::Revoked,
+            (Some(_), _) if is_early => Self::Outdated,
             (Some(newest), _) if newest.not_after <= now => Self::Expired(newest.not_after),
             (Some(newest), _) => Self::AuthorityGone(newest.authority.clone()),
             (None, _) => Self::NoCsr,
@@ -146,7 +149,7 @@ impl Certification {
             Self::Open(OpenCsr::NoSuchSigner { .. }) => NO_SUCH_SIGNER,
             Self::AuthorityGone(_) => AUTHORITY_OF_CERTIFICATE_GONE,
             Self::Expired(_) => CERTIFICATE_EXPIRED,
-            Self::NoCsr => NO_CSR,
+            Self::Outdated | Self::NoCsr => NO_CSR,
         }
     }
 
@@ -171,9 +174,15 @@ impl Certification {
                 let nearest: String = nearest.collect();
                 format!("an AddOnSigner with the signerName {signer_name}, which its CSR {name} names{nearest}")
             }
-            Self::AuthorityGone(id) => {
-                format!("a new CSR, because the authority {id} of its certificate is not trusted any more: {by_itself}")
-            }
+            Self::Outdated => format!(
+                "a new CSR, because its certificate is older than its ManagedClusterAddOn or ManagedCluster: \
+                 {by_itself}"
+            ),
+            // No agent makes a CSR by itself: it cannot tell the refusal of a gateway from that of a stranger.
+            Self::AuthorityGone(id) => format!(
+                "a certificate from a present authority instead of {id}: delete its Secret on the cluster \
+                 (docs/runbooks/lost-ca.md)"
+            ),
             Self::Expired(at) => format!("a new CSR, because its certificate expired at {at}"),
             Self::NoCsr => "its agent to make a CSR".to_owned(),
         })
@@ -249,8 +258,22 @@ mod tests {
             (AgentFacts { valid_from: future, revoked_before: future, ..good() }, "Revoked", Some("until then")),
             (AgentFacts { valid_from: past, revoked_before: past, ..good() }, "Revoked", Some("were revoked")),
             (AgentFacts { valid_from: past, open: Some(&refused), ..good() }, "Refused", Some("SubjectMismatch: no.")),
-            (AgentFacts { valid_from: past, ..good() }, "NoRequest", Some("its agent to make a CSR")),
-            (AgentFacts { is_trusted: false, ..good() }, "AuthorityRemoved", Some("ebded407")),
+            (AgentFacts { valid_from: past, ..good() }, "NoRequest", Some("older than its ManagedClusterAddOn")),
+            (
+                AgentFacts { valid_from: past, revoked_before: past, open: Some(&stranger), ..good() },
+                "Revoked",
+                Some("were revoked"),
+            ),
+            (
+                AgentFacts { valid_from: past, open: Some(&stranger), ..good() },
+                "UnknownSigner",
+                Some("example.com/tpyo"),
+            ),
+            (
+                AgentFacts { is_trusted: false, ..good() },
+                "AuthorityRemoved",
+                Some("instead of ebded407: delete its Secret"),
+            ),
             (mk_facts(Some(&ended), None), "Expired", Some("expired at")),
             (mk_facts(Some(&ended), Some(&pending)), "Pending", Some("an approval of its CSR c")),
             (mk_facts(None, Some(&stranger)), "UnknownSigner", Some("the nearest that exists is example.com/typo")),

@@ -248,7 +248,7 @@ table! {
     AUTHORITY_OF_CERTIFICATE_GONE = AUTHORITY_REMOVED => CONDITION_CERTIFICATE, FALSE;
     /// The addon's certificate expired within the last week, and the addon has made no CSR since.
     CERTIFICATE_EXPIRED = "Expired" => CONDITION_CERTIFICATE, FALSE;
-    /// The addon's agent has made no CSR.
+    /// The addon's agent has made no CSR, or none since its ManagedClusterAddOn or ManagedCluster was created.
     NO_CSR = "NoRequest" => CONDITION_CERTIFICATE, FALSE;
 }
 

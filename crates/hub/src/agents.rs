@@ -106,7 +106,7 @@ impl AgentsInputs {
         if !fleet.is_whole {
             // An AddOnSigner that is invalid, or whose authorities are unknown, keeps the last report on its addons.
             let mut last = self.states.all();
-            last.retain(|key, _| fleet.signer_of(&key.addon).is_none());
+            last.retain(|key, _| fleet.signers_of(&key.addon).is_empty());
             let is_there = |registry: &Registry, key: &AddOnKey| registry.created(&key.cluster, &key.addon).is_some();
             links.registry.read(|registry| last.retain(|key, _| is_there(registry, key)));
             judged.extend(last);
@@ -148,8 +148,8 @@ struct Registered {
 
 /// The AddOnSigners in effect.
 struct Fleet<'s> {
-    /// The AddOnSigner of each addon.
-    of_addon: HashMap<&'s AddOnName, &'s str>,
+    /// The AddOnSigners of each addon: while it moves from one to its successor there are two.
+    of_addon: HashMap<&'s AddOnName, Vec<&'s str>>,
     /// The authorities that gateways trust, by AddOnSigner.
     trusted: HashMap<&'s str, BTreeSet<AuthorityId>>,
     answerers: Answerers,
@@ -162,7 +162,10 @@ impl<'s> Fleet<'s> {
         let mut fleet = Self {
             of_addon: HashMap::new(),
             trusted: HashMap::new(),
-            answerers: Answerers { by_name: BTreeMap::new(), of_others: (!signers.is_whole).then(Answerer::default) },
+            answerers: Answerers {
+                by_name: signers.refused.as_ref().clone(),
+                of_others: (!signers.is_readable).then(Answerer::default),
+            },
             is_whole: signers.is_whole,
         };
         for (name, config) in &*signers.served {
@@ -175,13 +178,19 @@ impl<'s> Fleet<'s> {
             };
             let anchors = trusted.client_anchors.authorities().iter();
             fleet.trusted.insert(name, anchors.map(|anchor| anchor.id().clone()).collect());
-            fleet.of_addon.extend(config.rules.addons.iter().map(|addon| (addon, name.as_str())));
+            for addon in &config.rules.addons {
+                fleet.of_addon.entry(addon).or_default().push(name);
+            }
         }
         fleet
     }
 
-    fn signer_of(&self, addon: &AddOnName) -> Option<&'s str> {
-        self.of_addon.get(addon).copied()
+    fn signers_of(&self, addon: &AddOnName) -> &[&'s str] {
+        self.of_addon.get(addon).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn is_trusted(&self, signer: &str, authority: &AuthorityId) -> bool {
+        self.trusted.get(signer).is_some_and(|trusted| trusted.contains(authority))
     }
 
     /// The addons on clusters that have an AddOnSigner; `None` until the registry is complete. An outdated one still
@@ -208,14 +217,16 @@ impl<'s> Fleet<'s> {
     ) -> HashMap<AddOnKey, Certification> {
         let judge = |(key, registered): (&AddOnKey, &Registered)| {
             let newest = certificates.get(key);
-            let trusted = self.signer_of(&key.addon).and_then(|signer| self.trusted.get(signer));
+            let trusts = |newest: &Newest| {
+                self.signers_of(&key.addon).iter().any(|signer| self.is_trusted(signer, &newest.authority))
+            };
             let open: Option<OpenCsr> = csrs.open(key, newest.map(|newest| newest.not_before), &self.answerers);
             let facts = AgentFacts {
                 eligibility: registered.eligibility,
                 valid_from: registered.valid_from,
                 revoked_before: registered.revoked_before,
                 newest,
-                is_trusted: newest.is_some_and(|newest| trusted.is_some_and(|ids| ids.contains(&newest.authority))),
+                is_trusted: newest.is_some_and(trusts),
                 open: open.as_ref(),
             };
             (key.clone(), Certification::of(&facts, now))
@@ -223,17 +234,21 @@ impl<'s> Fleet<'s> {
         addons.iter().map(judge).collect()
     }
 
-    /// The numbers of each AddOnSigner.
+    /// The numbers of each AddOnSigner. An addon that moves to a successor counts for the one that has signed its
+    /// certificate.
     fn sum(&self, judged: &HashMap<AddOnKey, Certification>) -> AgentsReport {
         let mut report: BTreeMap<&str, (i64, BTreeMap<&AddOnKey, &Certification>)> =
             self.trusted.keys().map(|name| (*name, Default::default())).collect();
         for (key, state) in judged {
-            let signer = self.signer_of(&key.addon).and_then(|signer| report.get_mut(signer));
-            let Some((certified, without)) = signer else { continue };
-            match state {
-                Certification::Issued { .. } => *certified += 1,
-                Certification::NotEligible(_) => {}
-                state => drop(without.insert(key, state)),
+            for signer in self.signers_of(&key.addon) {
+                let Some((certified, without)) = report.get_mut(signer) else { continue };
+                match state {
+                    Certification::Issued { authority, .. } => {
+                        *certified += i64::from(self.is_trusted(signer, authority));
+                    }
+                    Certification::NotEligible(_) => {}
+                    state => drop(without.insert(key, state)),
+                }
             }
         }
         let named = report.into_iter().map(|(name, (certified, without))| {
@@ -277,7 +292,7 @@ mod tests {
         let mut fleet = Fleet::new(&signers, &Trust::default());
         assert!(fleet.of_addon.is_empty() && !fleet.is_whole, "the authorities of the signer are unknown");
         fleet.trusted.insert("a", BTreeSet::from(["good".into()]));
-        fleet.of_addon.extend(signers.served["a"].rules.addons.iter().map(|addon| (addon, "a")));
+        fleet.of_addon.extend(signers.served["a"].rules.addons.iter().map(|addon| (addon, vec!["a"])));
         let mut certificates = HashMap::new();
         for n in 0..30 {
             let (cluster, facts) = (format!("c{n:02}"), ClusterFacts::ACCEPTED);
@@ -300,18 +315,34 @@ mod tests {
         let named: Vec<&str> = report.without.iter().map(|without| &*without.name).collect();
         assert_eq!(named.len(), NAMED);
         assert_eq!(named[..2], ["c01/one", "c03/one"]);
-        assert!(report.without[0].waits_for.contains("the authority removed of its certificate"), "{report:?}");
+        assert!(report.without[0].waits_for.contains("from a present authority instead of removed"), "{report:?}");
     }
 
     #[test]
-    fn a_signer_name_is_unknown_only_if_all_signers_are_known() {
-        let answers = |is_whole, name: &str| {
-            let signers = mk_signers(is_whole);
-            let fleet = Fleet::new(&signers, &Trust::default());
-            fleet.answerers.get(name).is_some()
-        };
-        assert!(answers(true, "example.com/a"));
-        assert!(!answers(true, "example.com/b"));
-        assert!(answers(false, "example.com/b"));
+    fn an_addon_that_moves_counts_for_the_signer_of_its_certificate() {
+        let (signers, one) = (mk_signers(true), "one".parse().unwrap());
+        let mut fleet = Fleet::new(&signers, &Trust::default());
+        fleet.trusted = [("a", "old"), ("b", "new")].map(|(name, id)| (name, BTreeSet::from([id.into()]))).into();
+        fleet.of_addon = HashMap::from([(&one, vec!["a", "b"])]);
+        let mk_registered = || Registered { eligibility: Ok(()), valid_from: None, revoked_before: None };
+        let addons = ["c1", "c2", "c3"].map(|cluster| (key(cluster, "one"), mk_registered())).into();
+        let newest = |id: &str| Newest { authority: id.into(), not_before: NOW, not_after: NOW.plus(WEEK) };
+        let certificates = [("c1", "old"), ("c2", "new")].map(|(cluster, id)| (key(cluster, "one"), newest(id))).into();
+        let judged = fleet.judge(&addons, &certificates, &NewestCsrs::default(), NOW);
+        assert!(judged[&key("c1", "one")].is_certified() && judged[&key("c2", "one")].is_certified());
+        let report = fleet.sum(&judged);
+        assert_eq!(["a", "b"].map(|name| &*report[name].summary), ["1/2", "1/2"], "and one has none yet");
+    }
+
+    #[test]
+    fn a_signer_name_is_unknown_only_if_all_signers_are_readable() {
+        let answerer = Answerer { leaves_approval: false, problem: Some("p".to_owned()) };
+        let refused = Arc::new(BTreeMap::from([("example.com/b".to_owned(), answerer)]));
+        let signers = Signers { refused, is_readable: true, ..mk_signers(true) };
+        let knows =
+            |signers: &Signers, name: &str| Fleet::new(signers, &Trust::default()).answerers.get(name).is_some();
+        assert!(knows(&signers, "example.com/a") && knows(&signers, "example.com/b"));
+        assert!(!knows(&signers, "example.com/c"));
+        assert!(knows(&Signers { is_readable: false, ..signers }, "example.com/c"), "it may be the unreadable one");
     }
 }

@@ -120,14 +120,15 @@ impl Reader {
         Ok(rows.iter().map(|row| (row.text(0), row.text(1), row.count(2))).collect())
     }
 
-    /// The newest certificate of each addon on each cluster, of those that end after `since`.
+    /// The certificate of each addon on each cluster that was issued last, of those that end after `since`. Their
+    /// beginnings do not tell: none is before the addon was created.
     pub async fn newest(&self, since: Timestamp) -> Result<HashMap<AddOnKey, Newest>, LedgerError> {
         let sql = format!(
             "SELECT not_after, seq, cluster, addon, issuer, not_before FROM certificates \
              WHERE (not_after, seq) > ($1, $2) AND state IN ('signed', 'published') \
              ORDER BY not_after, seq LIMIT {PAGE}"
         );
-        let mut newest: HashMap<AddOnKey, Newest> = HashMap::new();
+        let mut newest: HashMap<AddOnKey, (u64, Newest)> = HashMap::new();
         let (mut after, mut seq) = (since.unix(), 0);
         loop {
             let rows = self.rows(sql.clone(), vec![after.into(), seq.into()]).await?;
@@ -136,14 +137,15 @@ impl Reader {
                 let (Ok(cluster), Ok(addon)) = (row.str(2).parse(), row.str(3).parse()) else { continue };
                 let time = |at| Timestamp::from_unix(row.int(at).unwrap_or_default());
                 let (not_before, not_after) = (time(5), time(0));
-                let known = newest.entry(AddOnKey { cluster, addon });
-                let found = Newest { authority: row.str(4).into(), not_before, not_after };
-                let known = known.or_insert_with(|| found.clone());
-                if known.not_before <= found.not_before {
+                let found = (row.count(1), Newest { authority: row.str(4).into(), not_before, not_after });
+                let known = newest.entry(AddOnKey { cluster, addon }).or_insert_with(|| found.clone());
+                if known.0 < found.0 {
                     *known = found;
                 }
             }
-            let Some(last) = rows.last().filter(|_| rows.len() >= PAGE) else { return Ok(newest) };
+            let Some(last) = rows.last().filter(|_| rows.len() >= PAGE) else {
+                return Ok(newest.into_iter().map(|(key, (_, newest))| (key, newest)).collect());
+            };
             (after, seq) = (last.int(0).unwrap_or_default(), last.count(1));
         }
     }

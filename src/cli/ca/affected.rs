@@ -114,7 +114,7 @@ impl Affected {
     pub(super) async fn without_anchor(ca: &Ca, is_published: bool) -> anyhow::Result<Self> {
         Self::rows(ca, |row| match row.has_trust.filter(|_| is_published) {
             _ if row.state == AgentState::NotEligible => None,
-            _ if row.state.is_without() && row.is_recorded => None,
+            _ if row.depends_on.is_empty() && row.is_recorded => None,
             Some(true) => None,
             Some(false) => Some(Loss::Certain),
             None if is_published => Some(Loss::Possible),

@@ -29,8 +29,6 @@ use addon_signer_platform::kubernetes::{self, Connected};
 
 /// How often the command retries after a write conflict.
 const TRIES: u32 = 5;
-/// The ClusterRole of the chart that allows revoking.
-const REVOKER: &str = "addon-signer-revoker";
 
 /// Arguments of `certs revoke`.
 #[derive(Debug, Clone, Args)]
@@ -126,7 +124,7 @@ async fn write(
     for tries in 0..TRIES {
         let read = addons.get_opt(addon.as_str()).await;
         let read = read.with_context(|| {
-            format!("the addon {addon} on {cluster} cannot be read; the ClusterRole {REVOKER} allows it")
+            format!("the addon {addon} on {cluster} cannot be read; the ClusterRole addon-signer-revoker allows it")
         })?;
         let Some(Lenient { object, .. }) = read else {
             bail!(
@@ -144,8 +142,9 @@ async fn write(
             Ok(_) => return Ok((wanted, was)),
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(error) => {
-                let refused =
-                    format!("the addon {addon} on {cluster} cannot be changed; the ClusterRole {REVOKER} allows it");
+                let refused = format!(
+                    "the addon {addon} on {cluster} cannot be changed; the ClusterRole addon-signer-revoker allows it"
+                );
                 return Err(anyhow::Error::new(error).context(refused));
             }
         }

@@ -205,7 +205,7 @@ impl Inspection {
 fn finding(gathered: &Gathered) -> Finding {
     let live: Vec<&Row> = gathered.rows.iter().filter(|row| row.state != AgentState::NotEligible).collect();
     // The worst rows come first.
-    let bad: Vec<_> = live.iter().take_while(|row| row.state <= AgentState::NoCertificate).collect();
+    let bad: Vec<_> = live.iter().take_while(|row| row.state <= AgentState::RenewalRefused).collect();
     let Some(worst) = bad.first() else {
         if let Some(why) = gathered.unknown() {
             let unknown = live.iter().filter(|row| row.state == AgentState::Unknown).count();

@@ -307,10 +307,10 @@ impl Existing {
         let ExplainArgs { addon, cluster, .. } = args;
         let from = self.registry.valid_from(cluster, addon).unwrap_or(client.not_before);
         let signer = &client.signer.name;
-        let host = format!(
-            "The host {} is a name of the gateway, and not its first one; --gateway-name has this checked.",
-            args.authority()
-        );
+        let is_claimed = self.signers.iter().any(|signer| !signer.attachment.hostnames.is_empty());
+        let not_first = if is_claimed { ", and not its first one" } else { "" };
+        let host = args.authority();
+        let host = format!("The host {host} is a name of the gateway{not_first}; --gateway-name has this checked.");
         let certificate =
             format!("The agent has a valid certificate of the AddOnSigner {signer}, which begins at {from} or later.");
         [certificate].into_iter().chain(args.gateway_name.is_empty().then_some(host)).collect()

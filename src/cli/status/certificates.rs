@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::row::Held;
+use super::reported::Reported;
 use super::signers::SignersOf;
 use crate::cli::certs::LedgerSource;
+use addon_signer_core::certification::Newest;
 use addon_signer_core::identity::AddOnKey;
 use addon_signer_core::query::{Filter, PAGE_MAX, Query, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
@@ -15,20 +16,18 @@ pub(super) struct Accepted<'a> {
     pub(super) signers: &'a SignersOf,
     /// Certificates that begin before this time are refused.
     pub(super) valid_from: Option<Timestamp>,
-    /// Certificates that begin before this time are revoked.
-    pub(super) revoked_before: Option<Timestamp>,
 }
 
 /// The certificates of an addon on a cluster.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Holding {
-    /// The longest-lived certificate among those that the gateway accepts.
-    pub(super) held: Option<Held>,
-    /// Whether it has another one whose authority was removed.
-    pub(super) has_stale: bool,
-    /// Whether it has another one that was revoked.
-    pub(super) has_revoked: bool,
-    /// All certificates that the gateway accepts.
+    /// The newest one, which its agent uses, whether or not the gateway accepts it.
+    pub(super) newest: Option<Newest>,
+    /// The number of its entry: the certificate that was issued last has the largest.
+    seq: u64,
+    /// When one that the gateway accepts was last used there.
+    pub(super) last_seen: Option<Timestamp>,
+    /// All that the gateway accepts.
     certificates: Vec<AgentCertificate>,
 }
 
@@ -43,6 +42,14 @@ struct AgentCertificate {
 }
 
 impl Holding {
+    /// What the hub's report says.
+    pub(super) fn reported(reported: Option<&Reported>) -> Self {
+        match reported {
+            Some(Reported::Issued { newest, .. }) => Self { newest: Some(newest.clone()), ..Self::default() },
+            _ => Self::default(),
+        }
+    }
+
     /// The authorities on whose certificates an agent depends, and whether that is certain. An agent depends on its
     /// last certificate. It may also depend on an earlier one that it has used, until it uses a later one, because it
     /// may not have received that. Standalone gateways report no uses; then only the last one counts.
@@ -63,22 +70,16 @@ impl Holding {
     }
 
     fn add(&mut self, certificate: Certificate, accepted: &Accepted<'_>) {
-        let Certificate { agent, not_before, not_after, issuer, last_seen, .. } = certificate;
-        if accepted.valid_from.is_some_and(|from| not_before < from) {
-            self.has_revoked |= accepted.revoked_before.is_some_and(|before| not_before < before);
-            return;
+        let Certificate { seq, agent, not_before, not_after, issuer: authority, last_seen, .. } = certificate;
+        if seq >= self.seq {
+            self.newest = Some(Newest { authority: authority.as_str().into(), not_before, not_after });
+            self.seq = seq;
         }
-        if !accepted.signers.has_authority(&issuer) {
-            self.has_stale = true;
-            return;
+        let is_early = accepted.valid_from.is_some_and(|from| not_before < from);
+        if !is_early && accepted.signers.has_authority(&authority) {
+            self.last_seen = self.last_seen.max(last_seen);
+            self.certificates.push(AgentCertificate { agent, authority, not_before, is_used: last_seen.is_some() });
         }
-        let (authority, is_used) = (issuer.clone(), last_seen.is_some());
-        self.certificates.push(AgentCertificate { agent, authority, not_before, is_used });
-        let before = self.held.take();
-        let last_seen = last_seen.max(before.as_ref().and_then(|before| before.last_seen));
-        let longest = before.filter(|before| before.valid_until >= not_after);
-        let longest = longest.unwrap_or(Held { valid_until: not_after, authority: issuer, last_seen: None });
-        self.held = Some(Held { last_seen, ..longest });
     }
 }
 
@@ -127,28 +128,31 @@ mod tests {
         serde_json::from_value(certificate).unwrap()
     }
 
-    fn holding(certificates: Vec<Certificate>, revoked_before: Option<Timestamp>) -> Holding {
-        let valid_from = revoked_before;
+    fn holding(certificates: Vec<Certificate>, valid_from: Option<Timestamp>) -> Holding {
         let signers = SignersOf::with_authorities(&["a1", "a2"]);
         let mut holding = Holding::default();
         for certificate in certificates {
-            holding.add(certificate, &Accepted { signers: &signers, valid_from, revoked_before });
+            holding.add(certificate, &Accepted { signers: &signers, valid_from });
         }
         holding
     }
 
     #[test]
-    fn longest_certificate_of_a_present_authority_is_shown() {
-        let seen = Certificate { last_seen: Some(NOW), ..mk_certificate("a1", 2) };
-        let all = || vec![mk_certificate("gone", 9), seen.clone(), mk_certificate("a2", 3), mk_certificate("a1", 1)];
-        let valid_until = NOW.plus(Duration::from_secs(3 * 3_600));
-        let expected = Held { valid_until, authority: "a2".to_owned(), last_seen: Some(NOW) };
+    fn newest_certificate_is_shown_and_uses_of_accepted_ones() {
+        let begins = |certificate: Certificate, seq: u64| {
+            let not_before = NOW.plus(Duration::from_secs(seq));
+            Certificate { seq, not_before, last_seen: Some(not_before), ..certificate }
+        };
+        let all = || {
+            let gone = begins(mk_certificate("gone", 9), 3);
+            vec![begins(mk_certificate("a1", 99), 1), gone, begins(mk_certificate("a2", 3), 2)]
+        };
+        let newest = |found: &Holding| found.newest.as_ref().map(|newest| newest.authority.to_string());
         let found = holding(all(), None);
-        assert_eq!((found.held, found.has_stale, found.has_revoked), (Some(expected), true, false));
-        let only_gone = holding(vec![mk_certificate("gone", 9)], None);
-        assert_eq!((only_gone.held, only_gone.has_stale), (None, true));
-        let revoked = holding(all(), Some(NOW.plus(Duration::from_secs(1))));
-        assert_eq!((revoked.held, revoked.has_stale, revoked.has_revoked), (None, false, true));
+        assert_eq!(newest(&found).as_deref(), Some("gone"), "its agent has this one, though others live longer");
+        assert_eq!(found.last_seen, Some(NOW.plus(Duration::from_secs(2))));
+        let late = holding(all(), Some(NOW.plus(Duration::from_secs(4))));
+        assert_eq!((newest(&late).as_deref(), late.last_seen), (Some("gone"), None));
     }
 
     #[test]

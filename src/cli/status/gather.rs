@@ -12,9 +12,11 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::Value;
 
 use super::certificates::{Accepted, Holding, holdings};
-use super::row::{Facts, Reported, Row, TrustBy};
-use super::signers::{FleetSigners, SignersOf};
+use super::reported::Reported;
+use super::row::{Facts, Row};
+use super::signers::{FleetSigners, SignersOf, TrustBy};
 use super::state::AgentState;
+use crate::cli::caller::CommandUser;
 use crate::cli::certs::LedgerSource;
 use addon_signer_api::Lenient;
 use addon_signer_api::manifest_work::{self, Place, Placement, Work, digest_of};
@@ -102,15 +104,17 @@ pub(in crate::cli) async fn gather(
     namespace: &str,
     wanted: &Selection,
 ) -> anyhow::Result<Gathered> {
-    let now = Clock::default().now();
+    let now = CommandUser::ask(client).await.now.unwrap_or_else(|| Clock::default().now());
     let signers = FleetSigners::list(client).await?;
     let has_gateways_apart = has_gateways_apart(client, namespace).await?;
     let brought = BroughtTrust::read(client, namespace, wanted).await?;
     let clusters = accepted(client, wanted).await?;
-    let addons = installed(client, &signers, wanted, (&clusters, now)).await?;
+    let addons = installed(client, &signers, wanted, &clusters).await?;
+    // Before the certificates, so that whoever gets one meanwhile has one or the other.
+    let csrs = newest_csrs(client).await?;
     let accepted = |key: &AddOnKey| {
-        let InstalledAddOn { valid_from, revoked_before, .. } = *addons.ours.get(key)?;
-        Some(Accepted { signers: signers.of_addon.get(&key.addon)?, valid_from, revoked_before })
+        let InstalledAddOn { valid_from, .. } = *addons.ours.get(key)?;
+        Some(Accepted { signers: signers.of_addon.get(&key.addon)?, valid_from })
     };
     let holdings = match ledger {
         Ok(ledger) => holdings(&ledger, wanted.filter(), accepted).await,
@@ -120,27 +124,29 @@ pub(in crate::cli) async fn gather(
         Ok(holdings) => (Some(holdings), None),
         Err(error) => (None, Some(explain(error.as_ref()))),
     };
-    let csrs = newest_csrs(client).await?;
     let unserved = unserved(&csrs, &signers.answerers, now.minus(UNSERVED_AFTER), &addons);
     let mut rows = Vec::new();
     for (key, addon) in addons.ours {
-        let InstalledAddOn { not_eligible, unregistered, valid_from: _, revoked_before, trust_by, reported } = addon;
-        let holding = holdings.as_mut().map(|all| all.remove(&key).unwrap_or_default());
+        let InstalledAddOn { not_eligible, unregistered, valid_from, revoked_before, trust_by, reported } = addon;
+        let recorded = holdings.as_mut().map(|all| all.remove(&key).unwrap_or_default());
+        let is_recorded = recorded.is_some();
+        let holding = recorded.unwrap_or_else(|| Holding::reported(reported.as_ref()));
+        let newest = holding.newest.as_ref();
         let facts = Facts {
             not_eligible,
-            revoked_until: revoked_before.filter(|before| *before > now),
+            valid_from,
+            revoked_before,
             unregistered,
+            is_recorded,
+            is_trusted: newest.is_some_and(|newest| signers.trusts(&key.addon, &newest.authority)),
+            csr: csrs.open(&key, newest.map(|newest| newest.not_before), &signers.answerers),
+            holding,
+            reported,
             trust: brought.of(&key, trust_by),
             trust_by,
-            has_stale: holding.as_ref().is_some_and(|holding| holding.has_stale),
-            has_revoked: holding.as_ref().is_some_and(|holding| holding.has_revoked),
-            depends_on: holding.as_ref().map(Holding::depends_on).unwrap_or_default(),
-            certificate: holding.map(|holding| holding.held),
-            csr: csrs.open(&key, None, &signers.answerers),
-            reported,
             has_gateways_apart,
         };
-        rows.push(Row::of(&key, facts));
+        rows.push(Row::of(&key, facts, now));
     }
     rows.sort_by(|one, other| (one.state, &one.cluster, &one.addon).cmp(&(other.state, &other.cluster, &other.addon)));
     Ok(Gathered { rows, no_ledger, unserved })
@@ -216,7 +222,7 @@ async fn installed(
     client: &Client,
     signers: &FleetSigners,
     wanted: &Selection,
-    (clusters, now): (&AcceptedClusters, Timestamp),
+    clusters: &AcceptedClusters,
 ) -> anyhow::Result<Installed> {
     let api = discover(client).await?;
     let mut addons = Installed::default();
@@ -232,13 +238,14 @@ async fn installed(
         let revoked_before = ocm::revocation(addon).ok().flatten().map(|known| known.before);
         let valid_from = ocm::created(addon).max(revoked_before).max(clusters.get(key.cluster.as_str()).copied());
         let status = addon.data.get("status").unwrap_or(&Value::Null);
+        let [registered, lacking] = registrations(status, api, served);
         let read = InstalledAddOn {
             not_eligible: not_eligible(addon, &key, clusters),
-            unregistered: unregistered(addon, api, served),
+            unregistered: lacking.filter(|_| !served.asks_itself).cloned(),
             valid_from,
             revoked_before,
-            trust_by: served.trust_by(has_place),
-            reported: Reported::read(status, now, [valid_from, revoked_before]),
+            trust_by: served.trust_by(has_place, registered.is_some()),
+            reported: Reported::read(status),
         };
         addons.ours.insert(key, read);
     });
@@ -278,10 +285,9 @@ fn not_eligible(addon: &DynamicObject, key: &AddOnKey, accepted: &AcceptedCluste
     ocm::is_suspended(addon).then_some("the addon to be resumed")
 }
 
-fn unregistered(addon: &DynamicObject, api: AddOnApi, served: &SignersOf) -> Option<String> {
-    let status = addon.data.get("status").unwrap_or(&Value::Null);
-    let mut lacking = served.signer_names.iter().filter(|name| !names_signer(status, api, name));
-    lacking.next().filter(|_| !served.asks_itself).cloned()
+/// A signer name that `status.registrations` has, and one that it lacks.
+fn registrations<'s>(status: &Value, api: AddOnApi, served: &'s SignersOf) -> [Option<&'s String>; 2] {
+    [true, false].map(|has| served.signer_names.iter().find(|name| names_signer(status, api, name) == has))
 }
 
 /// Which addons on which clusters.

@@ -2,6 +2,7 @@
 
 mod certificates;
 mod gather;
+mod reported;
 mod row;
 mod signers;
 mod state;
@@ -18,7 +19,8 @@ use crate::output::{Format, Rows};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_platform::kubernetes;
 pub(in crate::cli) use gather::{Gathered, Selection, gather};
-pub(in crate::cli) use row::{Row, TrustBy};
+pub(in crate::cli) use row::Row;
+pub(in crate::cli) use signers::TrustBy;
 pub(in crate::cli) use state::AgentState;
 
 /// Arguments of `status`.

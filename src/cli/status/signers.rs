@@ -5,17 +5,32 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Context;
 use kube::{Api, Client, ResourceExt};
+use serde::Serialize;
 
-use super::row::TrustBy;
 use addon_signer_api::identity::Requester;
 use addon_signer_api::rules::candidate;
 use addon_signer_api::signer::{Approval, TrustMode};
 use addon_signer_api::status::{CONDITION_READY, CONDITION_TRUST_DISTRIBUTED, DUPLICATE_SIGNER_NAME};
 use addon_signer_api::{AddOnSigner, GuardedSigner};
+use addon_signer_core::ca::authority::AuthorityId;
 use addon_signer_core::identity::AddOnName;
 use addon_signer_core::ownership::{Candidate, Ownership};
 use addon_signer_hub::csrs::answerers::{Answerer, Answerers};
 use addon_signer_platform::listing::{self, Selector};
+
+/// What brings the gateway's trust bundle to an addon.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub(in crate::cli) enum TrustBy {
+    /// The hub's ManifestWork.
+    ManifestWork,
+    /// The CSR, to an agent that makes its own.
+    Agent,
+    /// No ManifestWork, although the AddOnSigner leaves it to them. Only addon-signer-agent gets it by itself.
+    Nothing,
+    /// Another way, or unknown: the AddOnSigner says so, no hub has reported, or the ConfigMap has no place.
+    #[default]
+    Other,
+}
 
 /// The AddOnSigners of an addon.
 #[derive(Debug, Default)]
@@ -23,6 +38,8 @@ pub(super) struct SignersOf {
     pub(super) signer_names: BTreeSet<String>,
     /// Whether the addon's own agent may ask.
     pub(super) asks_itself: bool,
+    /// Whether OCM's agent may ask, with the identity of the cluster.
+    cluster_asks: bool,
     /// Whether the AddOnSigner leaves the trust bundle to ManifestWorks.
     wants_works: bool,
     /// Whether the hub writes ManifestWorks.
@@ -40,11 +57,12 @@ impl SignersOf {
         self.is_unreported || self.authorities.contains(id)
     }
 
-    /// What brings the trust bundle to an addon. `has_place`: a ManifestWork could bring it.
-    pub(super) fn trust_by(&self, has_place: bool) -> TrustBy {
+    /// What brings the trust bundle to an addon. `has_place`: a ManifestWork could bring it. `is_registered`: OCM's
+    /// agent is told to ask, and it takes no trust bundle from a CSR.
+    pub(super) fn trust_by(&self, has_place: bool, is_registered: bool) -> TrustBy {
         match (has_place && self.wants_works, self.has_works) {
             (true, true) => TrustBy::ManifestWork,
-            _ if self.asks_itself => TrustBy::Agent,
+            _ if self.asks_itself && !(self.cluster_asks && is_registered) => TrustBy::Agent,
             (true, false) if !self.is_unreported => TrustBy::Nothing,
             _ => TrustBy::Other,
         }
@@ -53,6 +71,7 @@ impl SignersOf {
     fn extend(&mut self, more: &Self) {
         self.signer_names.extend(more.signer_names.iter().cloned());
         self.asks_itself |= more.asks_itself;
+        self.cluster_asks |= more.cluster_asks;
         self.wants_works |= more.wants_works;
         self.authorities.extend(more.authorities.iter().cloned());
         self.is_unreported |= more.is_unreported;
@@ -104,6 +123,11 @@ impl FleetSigners {
         self
     }
 
+    /// Whether the gateway may know this authority of an AddOnSigner of the addon.
+    pub(super) fn trusts(&self, addon: &AddOnName, authority: &AuthorityId) -> bool {
+        self.of_addon.get(addon).is_some_and(|signers| signers.has_authority(authority.as_str()))
+    }
+
     fn add(&mut self, signer: &AddOnSigner) {
         let spec = &signer.spec;
         self.candidates.push((signer.name_any(), Some(candidate(signer))));
@@ -112,6 +136,7 @@ impl FleetSigners {
         let part = SignersOf {
             signer_names: BTreeSet::from([spec.signer_name.clone()]),
             asks_itself: spec.identity.requesters.contains(&Requester::AddOn),
+            cluster_asks: spec.identity.requesters.contains(&Requester::Cluster),
             wants_works: spec.trust.manifest_work == TrustMode::Auto,
             has_works: conditions().any(|condition| condition.type_ == CONDITION_TRUST_DISTRIBUTED),
             authorities: authorities.map(|known| known.id.clone()).collect(),
@@ -200,5 +225,21 @@ mod tests {
         }
         let served = mk_signer("one", &json!({}), &mk_status("a1", ""));
         assert_eq!(of(&[served]).answerers.by_name["a.b/c"], Answerer::default());
+    }
+
+    #[test]
+    fn ocms_agent_takes_no_trust_bundle_from_a_csr() {
+        let addon: AddOnName = "t".parse().unwrap();
+        for (requesters, mode, is_registered, expected) in [
+            (json!(["AddOn"]), "Auto", true, TrustBy::Agent),
+            (json!(["Cluster", "AddOn"]), "Auto", false, TrustBy::Agent),
+            (json!(["Cluster", "AddOn"]), "Auto", true, TrustBy::Nothing),
+            (json!(["Cluster", "AddOn"]), "Never", true, TrustBy::Other),
+            (json!(["Cluster"]), "Auto", false, TrustBy::Nothing),
+        ] {
+            let spec = json!({ "identity": { "requesters": requesters }, "trust": { "manifestWork": mode } });
+            let signers = of(&[mk_signer("one", &spec, &mk_status("a1", ""))]);
+            assert_eq!(signers.of_addon[&addon].trust_by(true, is_registered), expected, "{spec} {is_registered}");
+        }
     }
 }

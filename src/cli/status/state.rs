@@ -25,13 +25,6 @@ pub(in crate::cli) enum AgentState {
     Certified,
 }
 
-impl AgentState {
-    /// Whether it is known to have no valid certificate.
-    pub(in crate::cli) fn is_without(self) -> bool {
-        matches!(self, Self::Revoked | Self::NoCertificate)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -60,19 +60,17 @@ impl Known {
             let flags = words(text).filter(|word| word.starts_with("--") && !word.starts_with("---") && word.len() > 2);
             wrong.extend(flags.filter(|flag| !self.flags.contains(*flag)).map(|flag| format!("no flag {flag}")));
         }
-        for (at, _) in text.match_indices("ClusterRole ") {
-            let role = words(&text[at + "ClusterRole ".len()..]).next().unwrap_or_default();
+        for (at, _) in text.match_indices("Role ") {
+            let role = words(&text[at + "Role ".len()..]).next().unwrap_or_default();
             let [default, all] = &self.roles;
             if role.starts_with("addon-signer-") && !default.contains(role) {
                 let is_named = all.contains(role) && text.contains(".enabled");
-                wrong.extend(
-                    (!is_named).then(|| format!("no ClusterRole {role} by default, and no value that adds it")),
-                );
+                wrong.extend((!is_named).then(|| format!("no role {role} by default, and no value that adds it")));
             }
         }
         let pages = words(text).filter(|word| word.split('#').next().is_some_and(|page| page.ends_with(".md")));
         wrong.extend(pages.filter(|page| !is_page(page)).map(|page| format!("no page {page}")));
-        let values = words(text).filter(|word| word.ends_with(".enabled"));
+        let values = words(text).filter(|word| self.is_value_like(word));
         wrong.extend(values.filter(|value| !self.has_value(value)).map(|value| format!("no value {value}")));
         wrong
     }
@@ -107,6 +105,13 @@ impl Known {
         None
     }
 
+    /// Whether it begins like one of the chart's values.
+    fn is_value_like(&self, word: &str) -> bool {
+        let Some((first, rest)) = word.split_once('.') else { return false };
+        let is_name = !rest.is_empty() && rest.chars().all(|c| c.is_ascii_alphanumeric() || c == '.');
+        is_name && (rest.ends_with("enabled") || self.values[0]["properties"].get(first).is_some())
+    }
+
     fn has_value(&self, path: &str) -> bool {
         self.values.iter().any(|schema| {
             let mut at = Some(schema);
@@ -137,9 +142,10 @@ fn all_flags(command: &Command, flags: &mut BTreeSet<String>) {
     command.get_subcommands().for_each(|inner| all_flags(inner, flags));
 }
 
-/// The names of the ClusterRoles in a rendered chart.
+/// The names of the roles in a rendered chart.
 fn roles(rendered: &str) -> BTreeSet<String> {
-    let objects = rendered.split("\n---").filter(|object| object.contains("\nkind: ClusterRole\n"));
+    let is_role = |object: &&str| ["ClusterRole", "Role"].iter().any(|it| object.contains(&format!("\nkind: {it}\n")));
+    let objects = rendered.split("\n---").filter(is_role);
     let names = objects.filter_map(|object| object.lines().find_map(|line| line.strip_prefix("  name: ")));
     names.map(str::to_owned).collect()
 }

@@ -74,10 +74,16 @@ impl NewestCsrs {
         let signer_name = csr.spec.signer_name.as_str();
         let at = match of_addon.iter().position(|it| *it.signer_name == *signer_name) {
             Some(at) => at,
-            None if of_addon.len() >= MOST_SIGNERS => return,
             None => {
-                of_addon.reserve_exact(1);
-                of_addon.push(OfSigner { signer_name: signer_name.into(), open: None, issued: None });
+                let new = OfSigner { signer_name: signer_name.into(), open: None, issued: None };
+                if of_addon.len() < MOST_SIGNERS {
+                    of_addon.reserve_exact(1);
+                } else if let Some(unused) = of_addon.iter().position(|it| it.open.is_none()) {
+                    of_addon.swap_remove(unused);
+                } else {
+                    return;
+                }
+                of_addon.push(new);
                 of_addon.len() - 1
             }
         };

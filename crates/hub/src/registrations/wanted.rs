@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kube::api::DynamicObject;
 use serde_json::Value;
 
+use crate::csrs::answerers::Answerer;
 use addon_signer_api::addon_template::owner_of_addon;
 use addon_signer_api::ocm::{self, AddOnApi};
 use addon_signer_api::registrations::{Registration, WantedEntries, apply_registrations, is_anothers};
@@ -24,6 +25,10 @@ pub(crate) struct Signers {
     /// request their certificates. An AddOnSigner that is only invalid is not here: its agents keep their certificates,
     /// because OCM's agent deletes the Secret together with the registration.
     pub deleted: Arc<BTreeMap<SignerName, Arc<SignerConfig>>>,
+    /// The other AddOnSigners that can be read: why the CSRs for their signer names wait.
+    pub refused: Arc<BTreeMap<String, Answerer>>,
+    /// Whether all AddOnSigners can be read, so that no other signer name is one of theirs.
+    pub is_readable: bool,
     /// Whether these are all signers. If none is invalid or unreadable, what no signer here wants is not wanted at all.
     pub is_whole: bool,
 }

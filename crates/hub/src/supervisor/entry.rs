@@ -112,9 +112,11 @@ impl Entry {
         }
     }
 
-    /// Stops serving it, for this reason.
-    pub(super) fn refuse(&mut self, refusal: (&'static str, String)) {
+    /// Stops serving it, for this reason. Returns whether the reason is new.
+    pub(super) fn refuse(&mut self, refusal: (&'static str, String)) -> bool {
+        let is_new = !matches!(&self.state, SignerState::Refused((reason, _), _) if *reason == refusal.0);
         self.state = SignerState::Refused(refusal, self.take_last());
+        is_new
     }
 
     /// Takes the last configuration with which it was served, unless it is served now.

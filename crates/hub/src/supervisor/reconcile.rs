@@ -69,7 +69,7 @@ impl Supervisor {
         self.entries.iter().filter(|(_, entry)| is_one(entry)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Checks one AddOnSigner. Returns whether what is served has changed.
+    /// Checks one AddOnSigner. Returns whether it has changed what is served, or why it is not.
     fn reconcile_entry(&mut self, name: &str) -> bool {
         let Some(entry) = self.entries.get(name) else { return false };
         // A recreated AddOnSigner is another signer, perhaps with another signer name.
@@ -80,11 +80,13 @@ impl Supervisor {
             Some(uid) => self.match_object(name, uid),
             None => false,
         };
+        let before = self.entries.len();
         self.entries.retain(|known, entry| known != name || !entry.is_gone());
-        has_changed || has_gone
+        has_changed || has_gone || self.entries.len() < before
     }
 
-    /// Serves an AddOnSigner or stops serving it, to match its object. Returns whether what is served has changed.
+    /// Serves an AddOnSigner or stops serving it, to match its object. Returns whether that has changed, or why it is
+    /// not served.
     fn match_object(&mut self, name: &str, uid: String) -> bool {
         let Some(entry) = self.entries.get_mut(name) else { return false };
         let Read::Object(object) = &entry.read else { return false };
@@ -94,7 +96,7 @@ impl Supervisor {
         let plan = |config: &SignerConfig| LineagePlan {
             authority: config.authority,
             supply: SupplyPlan::of_signer(config),
-            asked: RequestedSteps::read(object.annotations()),
+            asked: RequestedSteps::of_signer(object.annotations()),
             remembered: status::remembers(&object, self.links.clock.now()),
             may_create,
         };
@@ -104,10 +106,7 @@ impl Supervisor {
             // mistake elsewhere in the same edit.
             Err(refusal) => {
                 let was_served = self.stop(name);
-                if let Some(entry) = self.entries.get_mut(name) {
-                    entry.refuse(refusal);
-                }
-                was_served
+                self.entries.get_mut(name).is_some_and(|entry| entry.refuse(refusal)) || was_served
             }
         }
     }

@@ -11,8 +11,9 @@ use tokio::sync::watch;
 
 use super::Supervisor;
 use super::changes::REGISTERING;
-use super::entry::Entry;
+use super::entry::{Entry, SignerState};
 use crate::conditions::{Report, event};
+use crate::csrs::answerers::Answerer;
 use crate::registrations::wanted::Signers;
 use crate::tasks::send_news;
 use addon_signer_api::AddOnSignerSpec;
@@ -111,6 +112,18 @@ impl Registered {
 }
 
 impl Supervisor {
+    /// Why the CSRs for the signer names of AddOnSigners that are not served wait.
+    fn refused(&self) -> BTreeMap<String, Answerer> {
+        let refused = self.entries.values().filter_map(|entry| {
+            let signer_name = entry.object()?.spec.signer_name.clone();
+            let SignerState::Refused((reason, _), _) = &entry.state else { return None };
+            // The message may name other AddOnSigners, which clusters must not learn.
+            let problem = Some(format!("the AddOnSigner says {reason}"));
+            Some((signer_name, Answerer { leaves_approval: false, problem }))
+        });
+        refused.collect()
+    }
+
     /// Tells the writer of registrations about the signers as they are now.
     pub(super) fn tell_signers(&mut self) {
         let names: BTreeSet<&str> = self.objects().map(|(_, object)| object.spec.signer_name.as_str()).collect();
@@ -130,8 +143,13 @@ impl Supervisor {
         let served: BTreeMap<_, _> = served.collect();
         let addons = self.objects().flat_map(|(_, object)| self.owned(object));
         self.ends.notes.serve(addons.filter_map(|addon| addon.parse().ok()).collect());
-        let is_whole = !self.trust_publisher.has_unserved();
-        let signers = Signers { served: Arc::new(served), deleted: Arc::new(deleted), is_whole };
+        let signers = Signers {
+            served: Arc::new(served),
+            deleted: Arc::new(deleted),
+            refused: Arc::new(self.refused()),
+            is_readable: !self.entries.values().any(Entry::is_undecodable),
+            is_whole: !self.trust_publisher.has_unserved(),
+        };
         send_news(&self.ends.signers, Some(signers));
     }
 }
