@@ -20,6 +20,9 @@ pub const TEMPLATE_VERSIONS: [&str; 2] = ["v1beta1", "v1alpha1"];
 /// The configuration that v1beta1 shows where v1alpha1 has no default (OCM `pkg/addon/webhook/v1beta1`).
 const NO_DEFAULT: &str = "__reserved_no_default__";
 
+/// How many AddOnTemplates of one addon are read, and how many signer names of one AddOnTemplate.
+const MOST: usize = 256;
+
 /// The AddOnTemplates that a ClusterManagementAddOn names, by default and per placement. `None` if its configurations
 /// include no AddOnTemplate, because in that case the addon-manager does not register the addon.
 #[must_use]
@@ -34,7 +37,8 @@ pub fn templates_of_management_addon(addon: &DynamicObject) -> Option<BTreeSet<S
     let placed = placements.flat_map(|placement| items(placement.get("configs"))).filter(|config| is_template(config));
     let of_v1alpha1 = supported.iter().filter_map(|config| config.pointer("/defaultConfig/name"));
     let named = of_v1alpha1.chain(defaults.into_iter().chain(placed).filter_map(|config| config.get("name")));
-    Some(named.filter_map(Value::as_str).filter(|name| *name != NO_DEFAULT).map(str::to_owned).collect())
+    let named = named.filter_map(Value::as_str).filter(|name| *name != NO_DEFAULT);
+    Some(named.take(MOST).map(str::to_owned).collect())
 }
 
 /// The AddOnTemplate that a ManagedClusterAddOn names for its cluster alone.
@@ -70,7 +74,7 @@ pub fn facts_of_template(template: &DynamicObject) -> TemplateFacts {
     let mut kinds =
         items(template.data.pointer("/spec/agentSpec/workload/manifests")).filter_map(|one| one.get("kind"));
     TemplateFacts {
-        signers: named.collect(),
+        signers: named.take(MOST).collect(),
         has_hub_identity: of_type("KubeClient").next().is_some(),
         // The kinds that the addon-manager modifies (OCM `pkg/addon/templateagent/decorator.go`).
         has_pods: kinds.any(|kind| matches!(kind.as_str(), Some("Deployment" | "DaemonSet"))),

@@ -18,8 +18,10 @@ use addon_signer_core::names::{
 
 /// The longest of the texts that name an object.
 const LONGEST: usize = 1024;
-/// The most of an annotation: a chain of certificates.
+/// The most of an annotation: a chain of certificates, or the names of clusters.
 const ANNOTATION: usize = 64 << 10;
+/// The most of an annotation that requests a step of an AddOnSigner's authorities.
+const REQUEST: usize = 8 << 10;
 /// The most memory for the labels of an object: some 80 of them.
 const LABELS: usize = 16 << 10;
 /// The most memory for the specification of an AddOnSigner: more than its schema allows.
@@ -112,13 +114,27 @@ const METADATA: Keep = keep!(LONGEST;
     "managedFields" => Keep::Each(MANAGERS, &keep!(LONGEST; "manager", "operation", "subresource", "time")),
 );
 
+/// That of an AddOnSigner, whose authors are not all trusted to spare the hub's memory.
+const SIGNER_METADATA: Keep = keep!(LONGEST;
+    "name", "uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp";
+    "labels" => Keep::All(LABELS),
+    "annotations" => keep!(REQUEST;
+        ANNOTATION_REVOKE_AUTHORITY,
+        ANNOTATION_ROLL_BACK,
+        ANNOTATION_ROTATE,
+        ANNOTATION_TAINT;
+        ANNOTATION_IMPORT => Keep::Scalar(ANNOTATION),
+    ),
+    "managedFields" => Keep::Each(MANAGERS, &keep!(LONGEST; "manager", "operation", "subresource", "time")),
+);
+
 impl<K: Kept> Kept for DeserializeGuard<K> {
     const KEEP: Keep = K::KEEP;
 }
 
 impl Kept for AddOnSigner {
     const KEEP: Keep = keep!(LONGEST; "apiVersion", "kind";
-        "metadata" => METADATA, "spec" => Keep::All(SIGNER), "status" => Keep::All(STATUS));
+        "metadata" => SIGNER_METADATA, "spec" => Keep::All(SIGNER), "status" => Keep::All(STATUS));
 }
 
 impl Kept for AddOnRoute {
@@ -217,19 +233,22 @@ mod tests {
         assert_eq!(service.object.0.unwrap().spec.unwrap().ports.unwrap().len(), 1);
     }
 
-    /// What is missing in `METADATA` is dropped, and nobody would notice.
+    /// What is missing in `METADATA` or `SIGNER_METADATA` is dropped, and nobody would notice.
     #[test]
     fn annotations_that_request_something_are_kept() {
-        let requests = addon_signer_core::names::LABELS.iter().filter(|row| {
-            row.more[0] == "annotation" && ["AddOnSigner", "ConfigMap"].iter().any(|it| row.more[1].contains(it))
-        });
-        let annotations: serde_json::Map<_, _> = requests.map(|row| (row.value.to_owned(), "x".into())).collect();
-        assert!(annotations.len() > 5, "{annotations:?}");
-        let metadata = json!({ "name": "a", "annotations": annotations });
-        let spec = json!({ "signerName": "a.b/c", "addOns": ["t"] });
-        let signer: Guarded<AddOnSigner> =
-            serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap();
-        assert_eq!(json!(signer.annotations()), json!(annotations));
+        let object = |of: &str| {
+            let rows = addon_signer_core::names::LABELS.iter();
+            let requests = rows.filter(|row| row.more[0] == "annotation" && row.more[1].contains(of));
+            let annotations: serde_json::Map<_, _> = requests.map(|row| (row.value.to_owned(), "x".into())).collect();
+            assert!(annotations.len() > 3, "{annotations:?}");
+            let spec = json!({ "signerName": "a.b/c", "addOns": ["t"] });
+            json!({ "metadata": { "name": "a", "annotations": annotations }, "spec": spec })
+        };
+        let (of_signer, of_map) = (object("AddOnSigner, or"), object("ConfigMap of the gateway"));
+        let signer: Guarded<AddOnSigner> = serde_json::from_value(of_signer.clone()).unwrap();
+        assert_eq!(json!(signer.annotations()), of_signer["metadata"]["annotations"]);
+        let map: Lenient<PartialObjectMeta<ConfigMap>> = serde_json::from_value(of_map.clone()).unwrap();
+        assert_eq!(json!(map.annotations()), of_map["metadata"]["annotations"]);
     }
 
     /// A watch cannot continue from an object without a version.

@@ -202,19 +202,29 @@ where
     }
 }
 
-/// The response to a watch, which ends if the API server is silent for too long between two events.
+/// After how many bytes without an end of an event a watch ends with it: the reader keeps the buffer of its largest
+/// event for as long as the watch lasts, and JSON may have six bytes for each one that an object has.
+const LARGE_EVENT: usize = 1 << 20;
+
+/// The response to a watch, which ends if the API server is silent for too long between two events, and after a large
+/// one. Then it is resumed where it was.
 fn ending(watch: PageBody, resource: String) -> PageBody {
-    let frames = stream::unfold((watch, resource, true), |(mut watch, resource, mut is_between)| async move {
+    let frames = stream::unfold(Some((watch, resource, 0_usize)), |state| async move {
+        let (mut watch, resource, unended) = state?;
         let frame = watch.frame().await?;
-        match &frame {
-            Err(error) if is_between && error.is::<TimeoutError>() => {
+        let (unended, was_large) = match &frame {
+            Err(error) if unended == 0 && error.is::<TimeoutError>() => {
                 debug!(resource, "A watch was silent; resuming it");
                 return None;
             }
-            Ok(frame) => is_between = frame.data_ref().map_or(is_between, |data| data.ends_with(b"\n")),
-            Err(_) => {}
-        }
-        Some((frame, (watch, resource, is_between)))
+            Ok(frame) => {
+                let data = frame.data_ref().map(AsRef::as_ref).unwrap_or_default();
+                let size = unended.saturating_add(data.len());
+                if data.ends_with(b"\n") { (0, size > LARGE_EVENT) } else { (size, false) }
+            }
+            Err(_) => (unended, false),
+        };
+        Some((frame, (!was_large).then_some((watch, resource, unended))))
     });
     StreamBody::new(frames).boxed_unsync()
 }
@@ -267,6 +277,15 @@ mod tests {
         assert_eq!(began.elapsed(), BOUND);
         let watch = ask(&contacts, "/apis/g/v1/things?watch=true", ["x\n"; 100].into_iter()).await;
         assert_eq!(watch.collect().await.unwrap().to_bytes().len(), 200);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_ends_after_a_large_event() {
+        let piece: &'static str = Box::leak("x".repeat(LARGE_EVENT).into_boxed_str());
+        let pieces = ["small\n", piece, "x", "\n", "never\n"].into_iter();
+        let watch = ask(&Contacts::default(), "/apis/g/v1/things?watch=true", pieces).await;
+        let read = watch.collect().await.unwrap().to_bytes();
+        assert_eq!(read.len(), "small\nx\n".len() + LARGE_EVENT);
     }
 
     #[tokio::test(start_paused = true)]

@@ -11,6 +11,7 @@ use tracing_subscriber::field::MakeExt;
 use tracing_subscriber::filter::{FilterExt, LevelFilter, filter_fn};
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
+use tracing_subscriber::layer::Filter;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer};
 
@@ -29,14 +30,16 @@ pub enum LogFormat {
 /// cause them with TLS alerts, as often as they like.
 pub const INFO: &str = "info,rustls=error";
 
+/// What is in logs of its own; and what the client of Kubernetes warns of, whoever sets `RUST_LOG`: it quotes whole
+/// responses that it cannot read, with the keys of Secrets in them. Its callers get the same as an error.
+const NOT_FOR_PEOPLE: [&str; 3] = [AUDIT_TARGET, ACCESS_TARGET, "kube_client::client"];
+
 /// The log for people. `usual` is the filter if `RUST_LOG` is not set.
 pub fn layer<S>(format: LogFormat, usual: &str) -> Box<dyn Layer<S> + Send + Sync>
 where
     S: Subscriber + for<'s> LookupSpan<'s>,
 {
-    let wanted = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual));
-    let of_people = filter_fn(|metadata| ![AUDIT_TARGET, ACCESS_TARGET].contains(&metadata.target()));
-    let filter = wanted.and(of_people.with_max_level_hint(LevelFilter::TRACE));
+    let filter = filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(usual)));
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(std::io::stderr);
     match format {
@@ -45,6 +48,11 @@ where
             lines.with_writer(|| JsonLines(io::stderr())).json().flatten_event(true).with_filter(filter).boxed()
         }
     }
+}
+
+fn filter<S: 'static>(wanted: EnvFilter) -> impl Filter<S> + Send + Sync {
+    let of_people = filter_fn(|metadata| !NOT_FOR_PEOPLE.contains(&metadata.target()));
+    wanted.and(of_people.with_max_level_hint(LevelFilter::TRACE))
 }
 
 /// The fields of a line for people.
@@ -122,5 +130,19 @@ mod tests {
         let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
         assert!(text.is_ascii() && text.ends_with("}\n") && text.lines().count() == 1, "{text}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap()["error"], error);
+    }
+
+    #[test]
+    fn what_an_api_server_answered_is_never_quoted() {
+        let written = Written::default();
+        let writer = written.clone();
+        let lines = tracing_subscriber::fmt::layer().with_writer(move || writer.clone());
+        let all = tracing_subscriber::registry().with(lines.with_filter(filter(EnvFilter::new("trace"))));
+        tracing::subscriber::with_default(all, || {
+            tracing::warn!(target: "kube_client::client", "the key of an authority");
+            tracing::debug!(target: "kube_client::client::builder", "requesting");
+        });
+        let written = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
+        assert!(written.contains("requesting") && !written.contains("the key"), "{written}");
     }
 }

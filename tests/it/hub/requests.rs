@@ -10,7 +10,7 @@ use kube::Api;
 use kube::api::PostParams;
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{MOMENT, mk_csr, mk_ready, mk_ready_with, mk_served, submit};
 use test_kit::accounts::HUB_USER;
@@ -19,7 +19,7 @@ use test_kit::hub::{
     RunningHub, RunningHubOptions, TIMEOUT, certificate, change_signer, condition, create_signer, telemetry, wait_csr,
     wait_ready,
 };
-use test_kit::objects::{managed_cluster_addons, remake_cluster};
+use test_kit::objects::{managed_cluster_addons, read_as_is, remake_cluster};
 use test_kit::quick::pass;
 use test_kit::{TestHub, accept_cluster, install_addon, wait_until};
 
@@ -211,4 +211,29 @@ async fn an_addon_without_eligibility_is_denied_on_fresh_evidence() {
     let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
     let (reason, _) = wait_csr(&admin, &name, "denied", |csr| condition(csr, "Denied")).await;
     assert_eq!(reason, "AddOnNotInstalled");
+}
+
+/// Whoever may approve the CSRs of any signer may write times that our libraries cannot read.
+#[tokio::test]
+async fn a_csr_with_a_time_that_cannot_be_read_hides_nobody() {
+    let hub = TestHub::start().await;
+    let admin = mk_served(&hub, telemetry()).await;
+    let mut other = mk_csr("spoke1", "telemetry");
+    other.spec.signer_name = "example.com/another".to_owned();
+    let path =
+        format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{}", submit(&hub, "spoke1", &other).await);
+    let mut object = read_as_is(&admin, &path).await;
+    let late = "9999-12-31T23:59:59Z";
+    object["status"]["conditions"] = json!([{ "type": "Approved", "status": "True", "reason": "r", "message": "m",
+                                              "lastUpdateTime": late, "lastTransitionTime": late }]);
+    // The stand-in reads them as we do.
+    if hub.is_real() {
+        let put = hyper::Request::put(format!("{path}/approval")).header("content-type", "application/json");
+        let written: Value = admin.request(put.body(object.to_string().into_bytes()).unwrap()).await.unwrap();
+        assert_eq!(written["status"]["conditions"][0]["lastUpdateTime"], late);
+    }
+    let _running = RunningHub::start(&hub).await;
+    wait_ready(&admin, "telemetry", "True").await;
+    let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
+    wait_csr(&admin, &name, "issued", certificate).await;
 }

@@ -293,7 +293,7 @@ impl AuthorityStore {
     pub(crate) async fn asked(&self, names: &LineageNames) -> Result<RequestedSteps, StoreError> {
         let map = self.config_maps.get_opt(&names.config_map).await?;
         let annotations = map.and_then(|map| map.object.metadata.annotations);
-        Ok(annotations.map(|annotations| RequestedSteps::read(&annotations)).unwrap_or_default())
+        Ok(annotations.map(|annotations| RequestedSteps::of_gateway(&annotations)).unwrap_or_default())
     }
 }
 

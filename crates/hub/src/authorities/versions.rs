@@ -17,8 +17,8 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tracing::warn;
 
-use crate::authorities::asked::RequestedSteps;
-use crate::authorities::store::LineageNames;
+use crate::authorities::asked::{RequestedSteps, authority_ids};
+use crate::authorities::store::{BACKEND_CONFIG_MAP, LineageNames, SERVING_CONFIG_MAP};
 use crate::relist::Watched;
 use addon_signer_api::Lenient;
 use addon_signer_core::ca::authority::AuthorityId;
@@ -186,11 +186,13 @@ fn follow(
 
 fn version(object: &Meta) -> ObjectVersion {
     let annotations = object.annotations();
-    let authorities = annotations.get(ANNOTATION_AUTHORITIES).map(String::as_str).unwrap_or_default();
+    // Others may have any number of objects in this namespace.
+    let is_asked =
+        object.meta().name.as_deref().is_some_and(|name| [SERVING_CONFIG_MAP, BACKEND_CONFIG_MAP].contains(&name));
     ObjectVersion {
         version: object.resource_version().unwrap_or_default(),
-        asked: RequestedSteps::read(annotations),
-        authorities: authorities.split_whitespace().map(AuthorityId::from).collect(),
+        asked: if is_asked { RequestedSteps::of_gateway(annotations) } else { RequestedSteps::default() },
+        authorities: annotations.get(ANNOTATION_AUTHORITIES).map(|ids| authority_ids(ids)).unwrap_or_default(),
     }
 }
 

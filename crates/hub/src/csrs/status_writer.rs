@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use kube::api::{DeleteParams, PostParams, Preconditions, Request};
-use kube::runtime::events::{Event, EventType, Recorder};
+use kube::runtime::events::{EventType, Recorder};
 use kube::{Api, Client, Resource, ResourceExt};
 
+use crate::conditions::event;
 use crate::csrs::action::{WAITS, csr_user};
 use crate::lease::{Leads, NotWritten};
 use addon_signer_api::request::BoundedCsr;
@@ -141,13 +142,7 @@ impl<'l> StatusWriter<'l> {
         reason: &str,
         sentence: &str,
     ) -> Result<(), kube::Error> {
-        let event = Event {
-            type_: EventType::Warning,
-            reason: reason.to_owned(),
-            note: Some(sentence.to_owned()),
-            action: "Signing".to_owned(),
-            secondary: None,
-        };
+        let event = event(EventType::Warning, "Signing", reason, sentence.to_owned());
         recorder.publish(&event, &csr.object_ref(&())).await
     }
 

@@ -124,10 +124,16 @@ impl Kind {
         if has_labels {
             labels.extend((0..9_000).map(|at| (format!("padding.example/{at}"), "x".repeat(63).into())));
         }
-        let owner = json!({ "apiVersion": "v1", "kind": "Pod", "uid": "u", "name": "x".repeat(1_200_000) });
+        let owner = json!({ "apiVersion": "v1", "kind": "Pod", "uid": "u", "name": "x".repeat(1_100_000) });
         let owners: &[Value] = if has_labels || (is_slice && is_slow) { &[] } else { &[owner] };
+        // Requests for steps, of which the API server takes 256 KiB.
+        let asked = if ["addonsigners", "configmaps"].contains(&self.plural) { 20_000 } else { 0 };
+        let requests = ["taint", "revoke-authority", "roll-back", "rotate", "authorities", "import"];
+        let annotations: Map<String, Value> =
+            requests.map(|name| (format!("addon-signer.io/{name}"), "a\n".repeat(asked).into())).into_iter().collect();
         let metadata = json!({
             "name": format!("flood-{at}"), "namespace": self.namespace, "labels": labels, "ownerReferences": owners,
+            "annotations": annotations,
         });
         let object = content.as_object_mut().unwrap();
         object.insert("apiVersion".to_owned(), self.api_version.into());

@@ -60,8 +60,8 @@ pub(super) const ROWS: [Row; 25] = [
         "Large or unreadable objects hide no suspension, revocation or deletion, and the hub keeps little of them.",
         &[
             "a_status_too_large_hides_no_eligibility_and_is_not_kept",
-            "no_metadata_hides_an_object",
             "an_object_with_a_time_that_cannot_be_read_hides_nobody",
+            "a_csr_with_a_time_that_cannot_be_read_hides_nobody",
             "annotations_that_are_too_long_make_nobody_eligible",
         ],
     ),
@@ -147,8 +147,8 @@ pub(super) const ROWS: [Row; 25] = [
          first.",
         &[
             "the_oldest_signers_stay_in_effect",
-            "permits_for_authorities_are_limited_and_freed_ones_reused",
             "the_number_of_authorities_is_bounded",
+            "little_is_kept_of_a_flood_of_requests",
             "bad_signers_are_refused_by_the_field",
         ],
     ),

@@ -78,8 +78,8 @@ pub(super) const ROWS: [Row; 16] = [
         "I9",
         "Key bytes appear in no log, error or Debug output, and the program's own copies are wiped.",
         &[
-            "debug_of_a_key_shows_no_key",
             "no_key_reaches_a_log_or_a_status",
+            "what_an_api_server_answered_is_never_quoted",
             "a_secret_is_found_in_every_encoding",
             "wiped_keys_leave_no_copy",
         ],
