@@ -72,6 +72,10 @@ release version *flags:
 publish folder *flags:
     deploy/publish.sh {{folder}} {{flags}}
 
+# A website of all pages in target/book/html.
+book:
+    docs/book.sh
+
 # The whole story in one process.
 demo:
     .ci/run demo

@@ -23,10 +23,11 @@ go_tool() {
     PATH=$folder:$PATH
 }
 
-declare -A tool_versions=([cargo-about]=0.9.3 [cargo-cyclonedx]=0.5.9 [cargo-deny]=0.20.2 [cargo-fuzz]=0.13.2)
+declare -A tool_versions=([cargo-about]=0.9.3 [cargo-cyclonedx]=0.5.9 [cargo-deny]=0.20.2 [cargo-fuzz]=0.13.2
+    [mdbook]=0.5.4)
 # A debug build takes a third of the time, and most tools run for seconds. cargo-about compares texts for minutes in one,
 # and without its feature it is only a library.
-declare -A tool_flags=([cargo-about]="--features cli")
+declare -A tool_flags=([cargo-about]="--features cli" [mdbook]="--debug --no-default-features --features search")
 
 # has_tool NAME: whether the cache has it.
 has_tool() { [[ -x $ADDON_SIGNER_CACHE/cargo-tools/$1-${tool_versions[$1]}/bin/$1 ]]; }

@@ -5,8 +5,8 @@
 #
 #   deploy/images.sh PROGRAMS LICENCES FOLDER REGISTRY
 #
-# REGISTRY is a part of the images' names, such as registry.example.com/ocm; nothing is pushed. COMMIT and
-# SOURCE_DATE_EPOCH in the environment go into the labels and times, VERSION is another tag than the version.
+# REGISTRY is a part of the images' names, such as registry.example.com/ocm; nothing is pushed. COMMIT, SOURCE (an
+# address) and SOURCE_DATE_EPOCH in the environment go into the labels and times, VERSION is another tag than the version.
 set -euo pipefail
 shopt -s inherit_errexit
 
@@ -19,9 +19,11 @@ in_buildah() { buildah --root "$work/root" --runroot "$work/run" --storage-drive
 # image NAME STAGE: FOLDER/NAME.tar, from the program of that name.
 image() {
     local reference=$registry/$1:$version
+    local labels=()
+    if [[ -n ${SOURCE:-} ]]; then labels=(--label "org.opencontainers.image.source=$SOURCE"); fi
     "$root/deploy/image.sh" "$work/$1/image" "$programs/$1"
     in_buildah build --quiet --timestamp "$epoch" --tag "$reference" --file "$root/Dockerfile" --target "$1" \
-        --build-arg version="$version" --build-arg commit="${COMMIT:-}" --build-context "$2=$work/$1" \
+        "${labels[@]}" --build-arg version="$version" --build-arg commit="${COMMIT:-}" --build-context "$2=$work/$1" \
         --build-context "licences=$work/licences" "$work/$1" >"$work/log" 2>&1 || fail "$1: $(<"$work/log")"
     in_buildah push --quiet "$reference" "oci:$work/layout/$1:$reference"
     tar --create --file "$folder/$1.tar" --directory "$work/layout/$1" --sort=name --mtime="@$epoch" --owner=0 --group=0 \

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Makes a release from a clean checkout on Debian: everything that somebody with a registry publishes, in one folder.
 #
-#   deploy/release.sh VERSION --registry REGISTRY [--key KEY] [--output FOLDER] [--without-advisories]
+#   deploy/release.sh VERSION --registry REGISTRY [--source URL] [--key KEY] [--output FOLDER] [--without-advisories]
 #
 #   --registry REGISTRY     where the images will be, such as registry.example.com/ocm: the charts' default
+#   --source URL            where this repository is, such as https://git.example.com/ocm/addon-signer, for charts and
+#                           images; with it there is also a manifest for krew
 #   --key KEY               sign the checksums with this key of GnuPG
 #   --output FOLDER         a folder that does not exist yet [default: target/release-VERSION]
 #   --without-advisories    do not ask RustSec for known vulnerabilities, where its database cannot be reached
@@ -23,14 +25,14 @@ cd "$root"
 say() { printf 'release: %s\n' "$*" >&2; }
 
 read_arguments() {
-    version=${1:-} registry="" key="" output="" programs="" advisories=asked
+    version=${1:-} registry="" source="" key="" output="" programs="" advisories=asked
     [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.]+)?$ ]] ||
         fail "name the version first: deploy/release.sh 0.1.0 --registry registry.example.com/ocm"
     shift
     while (($# > 0)); do
         case $1 in
             --without-advisories) advisories="" && shift && continue ;;
-            --registry | --key | --output | --programs) (($# > 1)) || fail "$1 needs a value" ;;
+            --registry | --source | --key | --output | --programs) (($# > 1)) || fail "$1 needs a value" ;;
             *) fail "unknown argument $1" ;;
         esac
         printf -v "${1#--}" '%s' "$2"
@@ -40,6 +42,8 @@ read_arguments() {
     local host='([a-z0-9-]+(\.[a-z0-9-]+)+(:[0-9]+)?|[a-z0-9-]+:[0-9]+|localhost)'
     [[ $registry =~ ^$host(/[a-z0-9._-]+)*$ ]] ||
         fail "--registry must begin with a host, in small letters, such as registry.example.com/ocm; this is '$registry'"
+    [[ -z $source || $source =~ ^https://[^[:space:]\"\']+[^/[:space:]\"\']$ ]] ||
+        fail "--source must be the address of a repository, such as https://git.example.com/ocm/addon-signer"
     output=$(realpath --canonicalize-missing "${output:-target/release-$version}")
     [[ ! -e $output ]] || fail "$output exists already: remove it, or name another folder with --output"
 }
@@ -49,6 +53,8 @@ prepare_machine() {
     [[ $distribution == debian-12 ]] || fail "images take the libraries of this machine: make the release on Debian 12"
     [[ -z $key ]] || gpg --list-secret-keys "$key" >/dev/null 2>&1 || fail "gpg has no secret key $key"
     mkdir -p "$ADDON_SIGNER_CACHE"
+    command -v cargo >/dev/null || fail "cargo is missing: install Rust with rustup"
+    need cc gcc
     need buildah buildah
     need jq jq
     tool cargo-about
@@ -84,9 +90,9 @@ check_advisories() {
 # checkout makes the same bytes.
 build_programs() {
     local cargo_home=${CARGO_HOME:-$HOME/.cargo} flags name
-    flags=$(printf -- '--remap-path-prefix=%s=%s\x1f' "$work/src" /src "$cargo_home" /cargo)
+    flags=$(printf -- '--remap-path-prefix=%s=%s\x1f' "$work/src" /src "$work/target" /target "$cargo_home" /cargo)
     export CARGO_ENCODED_RUSTFLAGS=${flags%$'\x1f'} ADDON_SIGNER_COMMIT=$commit CARGO_INCREMENTAL=0
-    export CFLAGS="-ffile-prefix-map=$work/src=/src -ffile-prefix-map=$cargo_home=/cargo"
+    export CFLAGS="-ffile-prefix-map=$work=/work -ffile-prefix-map=$cargo_home=/cargo"
     say "building the programs takes a quarter of an hour on two cores"
     (
         cd "$work/src"
@@ -118,6 +124,12 @@ make_images() {
     done
 }
 
+# What catalogues of charts show.
+describe_chart() {
+    printf 'icon: data:image/svg+xml;base64,%s\n' "$(base64 --wrap=0 "$work/src/deploy/icon.svg")"
+    if [[ -n $source ]]; then printf 'home: %s\nsources: [%s]\n' "$source" "$source"; fi
+}
+
 # As `helm package` does, but that writes the time of packing into the archive.
 make_charts() {
     sed -i "s|^  registry: \"\" # where you pushed.*|  registry: \"$registry\"|" "$work/src/deploy/chart/values.yaml"
@@ -128,6 +140,7 @@ make_charts() {
     mv "$work/src/deploy/chart" "$work/charts/addon-signer"
     mv "$work/src/deploy/agent-chart" "$work/charts/addon-signer-agent"
     for name in addon-signer addon-signer-agent; do
+        describe_chart >>"$work/charts/$name/Chart.yaml"
         archive "$work/charts/$name" "$made/$name-$version.tgz"
     done
 }
@@ -144,6 +157,33 @@ make_command_line() {
     "$folder/addon-signer" manual-pages "$folder/man/man1"
     cp -r "$work/licences" "$folder/licences"
     archive "$folder" "$made/${folder##*/}.tar.gz"
+}
+
+# For `kubectl krew install`: the command line as kubectl addon-signer.
+make_krew_manifest() {
+    if [[ -z $source ]]; then return; fi
+    local name=addon-signer-$version-linux-$arch
+    cat >"$made/addon-signer.krew.yaml" <<EOF
+apiVersion: krew.googlecontainertools.github.com/v1alpha2
+kind: Plugin
+metadata:
+  name: addon-signer
+spec:
+  version: v$version
+  homepage: $source
+  shortDescription: Operate addon-signer on a hub
+  description: |
+    Shows which addons have certificates, checks the installation, rotates certificate authorities, revokes
+    certificates, and explains what the gateway does with a request.
+  platforms:
+    - selector: { matchLabels: { os: linux, arch: $arch } }
+      uri: $source/releases/download/v$version/$name.tar.gz
+      sha256: $(sha256sum "$made/$name.tar.gz" | cut -d' ' -f1)
+      bin: addon-signer
+      files:
+        - { from: $name/addon-signer, to: . }
+        - { from: $name/licences/*, to: licences }
+EOF
 }
 
 # make_bill NAME CRATE: what a program is made of, the libraries of its image included.
@@ -171,7 +211,7 @@ make_provenance() {
     subjects=$(cd "$made" && sha256sum -- * |
         jq --raw-input --slurp 'split("\n") | map(select(. != "") | {name: .[66:], digest: {sha256: .[:64]}})')
     jq --null-input --sort-keys --argjson subject "$subjects" --arg commit "$commit" --arg version "$version" \
-        --arg registry "$registry" --arg programs "${programs:+given}" --arg advisories "${advisories:-not asked}" \
+        --arg registry "$registry" --arg source "$source" --arg programs "${programs:+given}" --arg advisories "${advisories:-not asked}" \
         --arg lock "$(sha256sum <"$work/src/Cargo.lock" | cut -d' ' -f1)" \
         --arg rustc "$(rustc --version)" --arg debian "$(</etc/debian_version)" '{
             _type: "https://in-toto.io/Statement/v1", subject: $subject,
@@ -184,7 +224,9 @@ make_provenance() {
                     },
                     internalParameters: {rustc: $rustc, debian: $debian},
                     resolvedDependencies: [
-                        {name: "source", digest: {gitCommit: $commit}}, {name: "Cargo.lock", digest: {sha256: $lock}}
+                        ({name: "source", digest: {gitCommit: $commit}}
+                            + if $source == "" then {} else {uri: "git+\($source)"} end),
+                        {name: "Cargo.lock", digest: {sha256: $lock}}
                     ]
                 },
                 runDetails: {builder: {id: "https://addon-signer.io/release/deploy/release.sh"}}
@@ -208,7 +250,7 @@ main() {
     check_advisories
     commit=$(git rev-parse HEAD)
     SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
-    export SOURCE_DATE_EPOCH COMMIT=$commit
+    export SOURCE_DATE_EPOCH COMMIT=$commit SOURCE=$source
     target=$(rustc -vV | sed -n 's/^host: //p')
     arch=$(dpkg --print-architecture)
     # Beside its destination, so that the last step is a rename.
@@ -231,6 +273,7 @@ main() {
     make_images
     make_charts
     make_command_line
+    make_krew_manifest
     make_bills
     make_provenance
     sign

@@ -55,6 +55,7 @@ check_programs() {
     local needed=("$helm" kubectl)
     if [[ -z $existing ]]; then needed+=(kind clusteradm docker); fi
     for command in "${needed[@]}"; do command -v "$command" >/dev/null || missing+=("$command"); done
+    if [[ -z $existing ]] && ! docker buildx version >/dev/null 2>&1; then missing+=("docker's plugin buildx"); fi
     ((${#missing[@]} == 0)) || fail "missing: ${missing[*]}; docs/quickstart.md says where to get them"
 }
 
@@ -63,9 +64,9 @@ check_programs() {
 make_cluster() {
     local clusters
     clusters=$(kind get clusters 2>"$log") || fail "kind cannot list its clusters: $(tail -n 1 "$log")"
-    if [[ $'\n'$clusters$'\n' == *$'\n'"$name"$'\n'* ]]; then
-        quietly kind export kubeconfig --name "$name"
-    else
+    # kind writes the kubeconfig last; a cluster without one was interrupted in the making.
+    if [[ ! -s $KUBECONFIG ]]; then
+        if [[ $'\n'$clusters$'\n' == *$'\n'"$name"$'\n'* ]]; then quietly kind delete cluster --name "$name"; fi
         step "making the cluster $name"
         quietly kind create cluster --name "$name" --wait 180s
     fi
@@ -77,7 +78,10 @@ make_cluster() {
         quietly clusteradm join --cluster-name cluster1 --hub-token "$token" --force-internal-endpoint-lookup --wait \
             --hub-apiserver "$(kubectl config view --minify --output 'jsonpath={.clusters[0].cluster.server}')"
     fi
-    quietly clusteradm accept --clusters cluster1
+    # The CSR comes after the ManagedCluster. Once it was approved it is soon gone.
+    if [[ $(kubectl get managedcluster cluster1 --output 'jsonpath={.spec.hubAcceptsClient}') != true ]]; then
+        quietly clusteradm accept --clusters cluster1 --wait
+    fi
 }
 
 # Optimised less than a release, which takes a third of the time to build.
@@ -100,29 +104,50 @@ find_cluster() {
     local clusters
     clusters=$(kubectl get managedclusters --output name 2>"$log") ||
         fail "the current context is no hub of OCM: $(tail -n 1 "$log")"
-    [[ $(wc -w <<<"$clusters") == 1 ]] || fail "the hub has not one managed cluster but $(wc -w <<<"$clusters")"
+    local number=$(($(wc -w <<<"$clusters")))
+    ((number == 1)) || fail "the hub has not one managed cluster but $number"
     cluster=${clusters#*/}
     node=$(kubectl get nodes --output 'jsonpath={.items[0].status.addresses[?(@.type=="InternalIP")].address}')
     node=${node%% *}
+    gateway=https://$node:$port
+    if [[ $node == *:* ]]; then gateway=https://[$node]:$port; fi
     quietly kubectl wait --for condition=ManagedClusterJoined "managedcluster/$cluster" --timeout 180s
 }
 
-# The namespaces that this script makes have its mark.
+# exists KIND ARGUMENT...: whether the hub has this object. An API server that does not answer is not one without it.
+exists() {
+    local found
+    found=$(kubectl get "$@" --ignore-not-found --output name) || fail "kubectl get $* failed"
+    [[ -n $found ]]
+}
+
+# The namespaces that this script makes have its mark. Sets `begun` if it has made one.
 check_ours() {
-    local namespace found mark
+    local namespace mark
+    begun=""
     for namespace in addon-signer observability; do
-        # An API server that does not answer is not one without the namespace.
-        found=$(kubectl get namespace "$namespace" --ignore-not-found --output name)
-        [[ -n $found ]] || continue
+        exists namespace "$namespace" || continue
         mark=$(kubectl get namespace "$namespace" --output "jsonpath={.metadata.labels.made-by}")
         [[ $mark == "$name" ]] || fail "the hub has a namespace $namespace that this script has not made; it changes nothing"
+        begun=yes
+    done
+}
+
+# Before this script has made anything, what has the names of the example is somebody else's.
+check_names() {
+    local kind object ocm=open-cluster-management.io
+    for kind in {addonsigners,addonroutes}.addon-signer.io {clustermanagementaddons,addontemplates}.addon.$ocm \
+        {managedclusteraddons,addondeploymentconfigs}.addon.$ocm; do
+        exists crd "$kind" || continue
+        object=$(kubectl get "$kind" -A --output name | grep -E '/(telemetry|telemetry-plain)$' || true)
+        [[ -z $object ]] || fail "the hub has $object already, which this script has not made; it changes nothing"
     done
 }
 
 make_namespaces() {
     local namespace
     for namespace in addon-signer observability; do
-        if kubectl get namespace "$namespace" >/dev/null 2>&1; then continue; fi
+        if exists namespace "$namespace"; then continue; fi
         # By create: what apply makes would lose the mark with the next apply.
         quietly kubectl create --filename - <<YAML
 apiVersion: v1
@@ -141,7 +166,7 @@ check_port() {
 }
 
 install_hub() {
-    step "installing addon-signer; the gateway is https://$node:$port"
+    step "installing addon-signer; the gateway is $gateway"
     # Helm does not go on with what it was interrupted in.
     if "$helm" status addon-signer --namespace addon-signer --output json 2>/dev/null | grep -q '"status":"pending-'; then
         quietly "$helm" uninstall addon-signer --namespace addon-signer --wait
@@ -149,11 +174,12 @@ install_hub() {
     quietly "$helm" upgrade --install addon-signer deploy/chart --namespace addon-signer \
         --wait --timeout 180s --set "gateway.names={$node}" --set gateway.replicas=1 \
         --set gateway.service.type=NodePort --set "gateway.service.nodePort=$port" \
+        --set gateway.service.externalTrafficPolicy=Cluster \
         --set 'signers[0].name=example.com/telemetry' --set 'requesters={telemetry}' \
         --set ledger.file.ephemeral=true
 }
 
-example() { kubectl kustomize examples/telemetry/hub | sed "s|https://gateway.hub.example.com:8443|https://$node:$port|"; }
+example() { kubectl kustomize examples/telemetry/hub | sed "s|https://gateway.hub.example.com:8443|$gateway|"; }
 
 install_addon() {
     step "installing the addon telemetry on $cluster"
@@ -194,14 +220,20 @@ remove() {
     if [[ -z $existing ]]; then
         step "deleting the cluster $name"
         quietly kind delete cluster --name "$name"
+        rm -f "$KUBECONFIG"
+        step "removed"
         return
     fi
     find_cluster
     check_ours
+    if [[ -z $begun ]]; then
+        step "there is nothing that this script has made"
+        return
+    fi
     step "removing the addon, then the signer, then the hub"
     quietly kubectl delete managedclusteraddon --namespace "$cluster" telemetry --ignore-not-found --timeout 120s
     # Without the CRDs an earlier run came further than this.
-    if kubectl get crd addonsigners.addon-signer.io >/dev/null 2>&1; then
+    if exists crd addonsigners.addon-signer.io; then
         example >"$log.yaml"
         quietly kubectl delete --filename "$log.yaml" --ignore-not-found --timeout 120s
     fi
@@ -211,11 +243,12 @@ remove() {
     # Others may have objects of these kinds.
     local crd left
     for crd in addonroutes.addon-signer.io addonsigners.addon-signer.io; do
-        [[ -n $(kubectl get crd "$crd" --ignore-not-found --output name) ]] || continue
+        exists crd "$crd" || continue
         left=$(kubectl get "$crd" -A --output name)
         [[ -n $left ]] || quietly kubectl delete crd "$crd"
     done
     quietly kubectl delete namespace addon-signer observability --ignore-not-found
+    step "removed"
 }
 
 main() {
@@ -227,7 +260,6 @@ main() {
     trap 'fail "interrupted: run it again to go on, or with --delete"' INT TERM
     if [[ -n $delete ]]; then
         remove
-        step "removed"
         return
     fi
     if [[ -z $existing ]]; then
@@ -236,6 +268,7 @@ main() {
     fi
     find_cluster
     check_ours
+    [[ -n $begun ]] || check_names
     check_port
     make_namespaces
     install_hub

@@ -4,7 +4,7 @@
 #
 #   tests/real/release.sh PROGRAMS HELM [twice]
 #
-# It needs crane, whose registry the release is published to, and skopeo.
+# It needs crane, whose registry the release is published to, skopeo and krew.
 set -euo pipefail
 shopt -s inherit_errexit
 
@@ -38,7 +38,12 @@ check_release() {
     chart=addon-signer-$version.tgz
     rendered=$("$helm" template addon-signer "$chart" --namespace addon-signer)
     equal "images of pods" "$(grep -o 'image: "\?[^"]*' <<<"$rendered" | tr -d '"' | sort -u)" "image: $registry/addon-signer:$version"
-    "$helm" lint "addon-signer-agent-$version.tgz" >/dev/null
+    for chart in addon-signer{,-agent}-"$version".tgz; do
+        "$helm" lint --strict "$chart" >"$work/lint" || fail "$(<"$work/lint")"
+        grep -q "icon is recommended" "$work/lint" && fail "$chart has no icon"
+        equal "what $chart is made from" "$("$helm" show chart "$chart" | grep -c "$source")" 2
+    done
+    chart=addon-signer-$version.tgz
     if "$helm" template addon-signer "$chart" --set image.registry=ocm >/dev/null 2>&1; then
         fail "the chart takes a registry without a host"
     fi
@@ -48,6 +53,10 @@ check_release() {
     for file in man/man1/addon-signer-ca-rotate.1 completions/addon-signer.bash licences/THIRD-PARTY.txt; do
         [[ -s $(echo "$work/addon-signer-$version-linux-"*"/$file") ]] || fail "the archive lacks $file"
     done
+    KREW_ROOT=$work/krew krew install --manifest addon-signer.krew.yaml \
+        --archive "$(echo "addon-signer-$version-linux-"*.tar.gz)" 2>"$work/error" || fail "krew: $(<"$work/error")"
+    equal "the plugin of kubectl" "$("$work/krew/bin/kubectl-addon_signer" --version)" \
+        "$("$work"/addon-signer-"$version"-linux-*/addon-signer --version)"
     # Bills of materials and provenance.
     equal "kinds of bills" "$(jq --raw-output .bomFormat addon-signer{,-agent}-"$version".cdx.json | sort -u)" CycloneDX
     for package in pkg:cargo/ring@ pkg:cargo/rustls@ pkg:deb/debian/libc6@ pkg:deb/debian/libgcc-s1@; do
@@ -67,6 +76,8 @@ check_published() {
         equal "the digest of $image" "$(crane digest --insecure "${image%@*}")" "${image#*@}"
         equal "the commit of $image" "$(git -C "$root" rev-parse HEAD)" \
             "$(crane config --insecure "${image%@*}" | jq --raw-output '.config.Labels["org.opencontainers.image.revision"]')"
+        equal "the source of $image" "$source" \
+            "$(crane config --insecure "${image%@*}" | jq --raw-output '.config.Labels["org.opencontainers.image.source"]')"
         crane export --insecure "${image%@*}" - | tar --list >"$work/files"
         for file in etc/os-release licences/THIRD-PARTY.txt var/lib/dpkg/status.d/libc6; do
             grep -qx "$file" "$work/files" || fail "$image lacks $file"
@@ -94,6 +105,7 @@ check_published() {
 programs=$(cd "$1" && pwd)
 helm=$2
 version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' "$root/Cargo.toml")
+source=https://git.example.com/ocm/addon-signer
 work=$(mktemp -d)
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 registry=localhost:$port/ocm
@@ -113,16 +125,17 @@ refused "Cargo.toml has another version" 9.9.9 --registry "$registry" --output "
 refused "--registry must begin with a host" "$version" --output "$work/refused"
 refused "this is 'registry.test/OCM'" "$version" --registry registry.test/OCM --output "$work/refused"
 refused "this is 'ocm'" "$version" --registry ocm --output "$work/refused"
+refused "--source must be" "$version" --registry registry.test/ocm --source git.example.com --output "$work/refused"
 refused "exists already" "$version" --registry "$registry" --output "$work"
 refused "no secret key nobody@example.com" "$version" --registry "$registry" --output "$work/refused" --key nobody@example.com
 touch "$root/not-committed"
 refused "not committed" "$version" --registry "$registry" --output "$work/refused"
 rm "$root/not-committed"
 
-release "$version" --registry "$registry" --output "$work/first" --key release-test@example.com
+release "$version" --registry "$registry" --source "$source" --output "$work/first" --key release-test@example.com
 check_release
 check_published
 if [[ ${3:-} == twice ]]; then
-    release "$version" --registry "$registry" --output "$work/second" --key release-test@example.com
+    release "$version" --registry "$registry" --source "$source" --output "$work/second" --key release-test@example.com
     equal "the second release" "$(diff -r --brief --exclude='*.asc' "$work/first" "$work/second")" ""
 fi

@@ -1,6 +1,6 @@
 //! Rules of the architecture that the compiler does not check: which crates a crate may be built from, and that no
-//! files form a circle. Also, files and lines are short, documents name only tests that exist, and every long form of a
-//! test is run.
+//! files form a circle. Also, files and lines are short, documents name only tests that exist, their links lead
+//! somewhere, and every long form of a test is run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,6 +11,7 @@ use test_kit::built::cargo;
 
 mod imports;
 mod invariants;
+mod pages;
 
 /// How many lines a file may have.
 const MAX_LINES: usize = 400;
