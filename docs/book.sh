@@ -14,7 +14,8 @@ mkdir -p target/book/src
 # Pages link to files of all kinds.
 git ls-files -z | tar --create --null --files-from=- | tar --extract --directory target/book/src
 cd target/book
-printf '[book]\ntitle = "addon-signer"\n[build]\nbuild-dir = "html"\n' >book.toml
+# The usual preprocessors would rename each README, but not the links to it.
+printf '[book]\ntitle = "addon-signer"\n[build]\nbuild-dir = "html"\nuse-default-preprocessors = false\n' >book.toml
 {
     echo README.md
     sed -n '/^## Read on/,/^## What/{s/](/\n/g;p}' src/README.md | sed -n 's/^\([^)#:]*\.md\)).*/\1/p'
