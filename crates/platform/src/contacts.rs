@@ -202,30 +202,40 @@ where
     }
 }
 
-/// After how many bytes without an end of an event a watch ends with it: the reader keeps the buffer of its largest
-/// event for as long as the watch lasts, and JSON may have six bytes for each one that an object has.
+/// A watch ends after an event of more bytes: the reader keeps the buffer of its largest event for as long as the watch
+/// lasts, and JSON may have six bytes for each one that an object has.
 const LARGE_EVENT: usize = 1 << 20;
 
 /// The response to a watch, which ends if the API server is silent for too long between two events, and after a large
 /// one. Then it is resumed where it was.
 fn ending(watch: PageBody, resource: String) -> PageBody {
-    let frames = stream::unfold(Some((watch, resource, 0_usize)), |state| async move {
-        let (mut watch, resource, unended) = state?;
-        let frame = watch.frame().await?;
-        let (unended, was_large) = match &frame {
-            Err(error) if unended == 0 && error.is::<TimeoutError>() => {
-                debug!(resource, "A watch was silent; resuming it");
+    // How many bytes of an unended event came, and whether an event was large.
+    let begin = (0_usize, false);
+    let frames =
+        stream::unfold((watch, resource, begin), |(mut watch, resource, (mut unended, mut is_large))| async move {
+            if is_large && unended == 0 {
                 return None;
             }
-            Ok(frame) => {
-                let data = frame.data_ref().map(AsRef::as_ref).unwrap_or_default();
-                let size = unended.saturating_add(data.len());
-                if data.ends_with(b"\n") { (0, size > LARGE_EVENT) } else { (size, false) }
+            let frame = watch.frame().await?;
+            match &frame {
+                Err(error) if unended == 0 && error.is::<TimeoutError>() => {
+                    debug!(resource, "A watch was silent; resuming it");
+                    return None;
+                }
+                Ok(frame) => {
+                    let data = frame.data_ref().map(AsRef::as_ref).unwrap_or_default();
+                    for piece in data.split_inclusive(|byte| *byte == b'\n') {
+                        unended = unended.saturating_add(piece.len());
+                        is_large |= unended > LARGE_EVENT;
+                        if piece.ends_with(b"\n") {
+                            unended = 0;
+                        }
+                    }
+                }
+                Err(_) => {}
             }
-            Err(_) => (unended, false),
-        };
-        Some((frame, (!was_large).then_some((watch, resource, unended))))
-    });
+            Some((frame, (watch, resource, (unended, is_large))))
+        });
     StreamBody::new(frames).boxed_unsync()
 }
 
@@ -286,6 +296,9 @@ mod tests {
         let watch = ask(&Contacts::default(), "/apis/g/v1/things?watch=true", pieces).await;
         let read = watch.collect().await.unwrap().to_bytes();
         assert_eq!(read.len(), "small\nx\n".len() + LARGE_EVENT);
+        let burst: &'static str = Box::leak("\nx".repeat(LARGE_EVENT / 4).into_boxed_str());
+        let watch = ask(&Contacts::default(), "/apis/g/v1/things?watch=true", [burst; 4].into_iter()).await;
+        assert_eq!(watch.collect().await.unwrap().to_bytes().len(), 4 * burst.len(), "small events, however many");
     }
 
     #[tokio::test(start_paused = true)]

@@ -35,6 +35,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Retries after a write conflict.
 const ATTEMPTS: usize = 5;
+/// How many bytes of another request in an annotation are kept.
+const LONGEST_LINE: usize = 512;
 
 /// How to reach the hub.
 #[derive(Debug, Clone, Args)]
@@ -263,7 +265,9 @@ impl Ca {
         let request = AuthorityRequest::text(id, Clock::default().now(), &user);
         let with_request = |present: &str| {
             let concerns_another = |line: &&str| line.split(' ').next().is_some_and(|other| other != id);
-            let others: Vec<&str> = present.lines().filter(concerns_another).collect();
+            // The hub reads little of the annotation: no line of others may push this request out of that.
+            let cut = |line| str::get(line, ..str::floor_char_boundary(line, LONGEST_LINE)).unwrap_or_default();
+            let others: Vec<&str> = present.lines().filter(concerns_another).map(cut).collect();
             let forgotten = others.len().saturating_sub(MOST_GONE);
             others.into_iter().skip(forgotten).chain([&*request]).collect::<Vec<_>>().join("\n")
         };

@@ -6,8 +6,8 @@ use addon_signer_core::ca::bundle::{Bundle, Purpose};
 use addon_signer_core::rate::Rate;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestCondition};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
 use kube::api::PostParams;
+use kube::{Api, Client};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use serde_json::{Value, json};
@@ -213,27 +213,42 @@ async fn an_addon_without_eligibility_is_denied_on_fresh_evidence() {
     assert_eq!(reason, "AddOnNotInstalled");
 }
 
-/// Whoever may approve the CSRs of any signer may write times that our libraries cannot read.
+/// Approves a CSR with times that our libraries cannot read, where the API server takes them.
+async fn approve_late(hub: &TestHub, admin: &Client, path: &str) {
+    let at = if hub.is_real() { "9999-12-31T23:59:59Z" } else { "2026-11-30T00:00:00Z" };
+    wait_until(TIMEOUT, "the approval", async || {
+        let mut object = read_as_is(admin, path).await;
+        let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let approval = json!({ "type": "Approved", "status": "True", "reason": "r", "message": "m",
+                               "lastUpdateTime": at, "lastTransitionTime": at });
+        object["status"]["conditions"] = conditions.into_iter().chain([approval]).collect();
+        let put = hyper::Request::put(format!("{path}/approval")).header("content-type", "application/json");
+        match admin.request::<Value>(put.body(object.to_string().into_bytes()).unwrap()).await {
+            Err(kube::Error::Api(status)) if status.is_conflict() => None, // the hub wrote in between
+            written => {
+                assert!(written.unwrap()["status"]["conditions"].to_string().contains(at));
+                Some(())
+            }
+        }
+    })
+    .await;
+}
+
+/// Whoever may approve the CSRs of any signer may write such times.
 #[tokio::test]
 async fn a_csr_with_a_time_that_cannot_be_read_hides_nobody() {
     let hub = TestHub::start().await;
-    let admin = mk_served(&hub, telemetry()).await;
+    let mut spec = telemetry();
+    spec["approval"] = "External".into();
+    let admin = mk_served(&hub, spec).await;
+    let path = |name: String| format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}");
     let mut other = mk_csr("spoke1", "telemetry");
     other.spec.signer_name = "example.com/another".to_owned();
-    let path =
-        format!("/apis/certificates.k8s.io/v1/certificatesigningrequests/{}", submit(&hub, "spoke1", &other).await);
-    let mut object = read_as_is(&admin, &path).await;
-    let late = "9999-12-31T23:59:59Z";
-    object["status"]["conditions"] = json!([{ "type": "Approved", "status": "True", "reason": "r", "message": "m",
-                                              "lastUpdateTime": late, "lastTransitionTime": late }]);
-    // The stand-in reads them as we do.
-    if hub.is_real() {
-        let put = hyper::Request::put(format!("{path}/approval")).header("content-type", "application/json");
-        let written: Value = admin.request(put.body(object.to_string().into_bytes()).unwrap()).await.unwrap();
-        assert_eq!(written["status"]["conditions"][0]["lastUpdateTime"], late);
-    }
+    approve_late(&hub, &admin, &path(submit(&hub, "spoke1", &other).await)).await;
     let _running = RunningHub::start(&hub).await;
     wait_ready(&admin, "telemetry", "True").await;
-    let name = submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await;
-    wait_csr(&admin, &name, "issued", certificate).await;
+    let path = path(submit(&hub, "spoke1", &mk_csr("spoke1", "telemetry")).await);
+    approve_late(&hub, &admin, &path).await;
+    let is_issued = async || read_as_is(&admin, &path).await["status"]["certificate"].as_str().map(drop);
+    wait_until(TIMEOUT, "the certificate", is_issued).await;
 }

@@ -78,7 +78,7 @@ impl NewestCsrs {
                 let new = OfSigner { signer_name: signer_name.into(), open: None, issued: None };
                 if of_addon.len() < MOST_SIGNERS {
                     of_addon.reserve_exact(1);
-                } else if let Some(unused) = of_addon.iter().position(|it| it.open.is_none()) {
+                } else if let Some(unused) = of_addon.iter().position(|it| it.open.is_none() && it.issued.is_none()) {
                     of_addon.swap_remove(unused);
                 } else {
                     return;

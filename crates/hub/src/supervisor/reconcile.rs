@@ -75,10 +75,11 @@ impl Supervisor {
         // A recreated AddOnSigner is another signer, perhaps with another signer name.
         let uid = entry.object().map(|object| object.metadata.uid.clone().unwrap_or_default());
         let is_another = entry.uid.is_some() && entry.uid != uid;
+        let is_undecodable = entry.is_undecodable();
         let has_gone = is_another && self.forget(name);
         let has_changed = match uid {
             Some(uid) => self.match_object(name, uid),
-            None => false,
+            None => is_undecodable,
         };
         let before = self.entries.len();
         self.entries.retain(|known, entry| known != name || !entry.is_gone());

@@ -328,8 +328,7 @@ impl RegistrationWriter {
             Done::Wrote(_, patch, Ok(())) => self.wrote(&key, patch),
             Done::Read(_, Err(WriteFailure::Gone)) | Done::Wrote(_, _, Err(WriteFailure::Gone)) => self.forget(&key),
             Done::Wrote(_, Patch::Certificate, Err(failure)) => {
-                // A report that cannot be written is no failure of the registration, and was not changed back.
-                self.reports.forget(&key);
+                // A report that cannot be written is no failure of the registration.
                 debug!(?failure, addon = %key, "Could not report on an addon's certificate; the hub retries");
                 self.later.put(&key, reverts::SHORTEST);
             }
