@@ -75,14 +75,12 @@ pub(super) async fn quick_start(fleet: &Fleet, before: &BTreeSet<String>) {
     kubectl(&["delete", "namespace", "observability"]);
     // Somebody's own addon of the same name likewise.
     let settings = path("examples/telemetry/hub/settings.yaml");
-    kubectl(&["create", "namespace", "open-cluster-management"]);
     kubectl(&["create", "-f", &settings]);
     let refused = run(&[]);
     let sentence = "/telemetry already, which this script has not made; it changes nothing";
     assert!(String::from_utf8_lossy(&refused.stderr).contains(sentence), "{refused:?}");
     assert!(succeeds(&["--delete"]).contains("there is nothing that this script has made"));
     kubectl(&["delete", "-f", &settings]);
-    kubectl(&["delete", "namespace", "open-cluster-management"]);
     wait_left(before, &[]).await;
 
     interrupt().await;
