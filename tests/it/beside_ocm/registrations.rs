@@ -42,7 +42,7 @@ const ALONE: &str = "alone";
 const NAMED: [&str; 4] = ["alone", "framework-nothing", "framework-with", "template-with"];
 const REST: Duration = Duration::from_secs(60);
 /// How long it may take until the hub has noticed that an API has changed, if its watch falls silent.
-const NOTICED: Duration = Duration::from_secs(120);
+const NOTICED: Duration = Duration::from_secs(240);
 /// How long it may take until nobody writes any more.
 const SETTLED: Duration = Duration::from_secs(240);
 
