@@ -122,7 +122,7 @@ impl Facts {
             Certification::Issued { refused: Some(_), .. } => {
                 (AgentState::RenewalRefused, self.csr.clone().and_then(|csr| Certification::Open(csr).waits_for()))
             }
-            Certification::Issued { from, .. } => self.with_certificate(*from),
+            Certification::Issued { .. } => self.with_certificate(),
             Certification::Open(OpenCsr::Refused { .. }) => (AgentState::Refused, waits_for),
             Certification::RevokedUntil(_) | Certification::Revoked => (AgentState::Revoked, waits_for),
             Certification::NoCsr => self.without_csr(),
@@ -130,10 +130,11 @@ impl Facts {
         }
     }
 
-    /// The state of an addon with a valid certificate, which begins at this time.
-    fn with_certificate(&self, from: Timestamp) -> (AgentState, Option<String>) {
+    /// The state of an addon with a valid certificate.
+    fn with_certificate(&self) -> (AgentState, Option<String>) {
+        // A refusal counts until there is another certificate, which may begin at the same time.
         if let Some(Reported::Issued { newest, refused: Some(refused) }) = &self.reported
-            && newest.not_before == from
+            && self.holding.newest.as_ref() == Some(newest)
         {
             return (AgentState::RenewalRefused, Some(refused.clone()));
         }
@@ -282,6 +283,9 @@ mod tests {
         ] {
             assert_judged(&facts, state, waits_for);
         }
+        let mut renewed = Facts { reported: issued(Some("z")), ..holds(Some(1)) };
+        renewed.holding.newest.as_mut().unwrap().not_after = Timestamp::from_unix(101);
+        assert_judged(&renewed, AgentState::Certified, None);
         let key = AddOnKey { cluster: "c".parse().unwrap(), addon: "t".parse().unwrap() };
         let row = Row::of(&key, by_report(issued(None)), NOW);
         assert!(!row.is_recorded);
