@@ -40,7 +40,9 @@ pub async fn certificates(
 /// [`AnswerError::Ledger`].
 pub async fn page(reader: &Reader, query: &Query, now: Timestamp) -> Result<Page<Certificate>, AnswerError> {
     let items = reader.list(query, now).await?;
-    let next = next(items.len(), query.limit, items.last().map(|last| last.cursor(query)));
+    // A page that is not full is the last one.
+    let is_full = u32::try_from(items.len()).is_ok_and(|items| items >= query.limit);
+    let next = items.last().filter(|_| is_full).map(|last| last.cursor(query).to_string());
     Ok(Page { metadata: PageMetadata { next }, items })
 }
 
@@ -62,13 +64,7 @@ pub async fn entries(reader: &Reader, parameters: &[(String, String)]) -> Result
     if filter != Default::default() {
         return Err(QueryError::NoFilter.into());
     }
-    let items = reader.entries(after.map_or(0, |after| after.seq), limit).await?;
-    let next = next(items.len(), limit, items.last().map(|last| last.seq));
+    let (items, has_more) = reader.entries(after.map_or(0, |after| after.seq), limit).await?;
+    let next = items.last().filter(|_| has_more).map(|last| last.seq.to_string());
     Ok(Page { metadata: PageMetadata { next }, items })
-}
-
-/// A page that is not full is the last one.
-fn next(items: usize, limit: u32, last: Option<impl ToString>) -> Option<String> {
-    let full = u32::try_from(items).is_ok_and(|items| items >= limit);
-    last.filter(|_| full).map(|last| last.to_string())
 }

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, TryFutureExt, TryStreamExt};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, Row, TypeInfo, ValueRef};
@@ -36,6 +36,8 @@ const CACHE: &str = "-131072";
 /// At this number of pages in the journal, 256 MiB, a commit folds the journal into the file. The writer folds it
 /// earlier, so that no commit has to wait for that.
 const WAL_PAGES: &str = "65536";
+/// The most bytes of the texts on a page of entries, if that has more than one.
+pub(crate) const PAGE_BYTES: usize = 4 << 20;
 /// Largest number of cached statements, which differ by their number of rows.
 const STATEMENTS: usize = 512;
 
@@ -100,11 +102,39 @@ macro_rules! cells {
     }};
 }
 
+/// The first rows of a statement, and whether there are more.
+pub(crate) struct FirstRows {
+    pub(crate) rows: Vec<Cells>,
+    pub(crate) is_cut: bool,
+}
+
+/// How many rows are read together.
+pub(crate) struct PageSize {
+    most: u64,
+    next: u64,
+}
+
+impl PageSize {
+    pub(crate) fn at_most(most: u64) -> Self {
+        Self { most, next: most }
+    }
+}
+
 /// A row.
 #[derive(Debug, Clone)]
 pub(crate) struct Cells(Vec<Value>);
 
 impl Cells {
+    /// The bytes of its texts.
+    fn size(&self) -> usize {
+        let of_value = |value: &Value| match value {
+            Value::Text(text) => text.len(),
+            Value::Bytes(bytes) => bytes.len(),
+            Value::Int(_) | Value::Null => 0,
+        };
+        self.0.iter().map(of_value).sum()
+    }
+
     /// The number of its values.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
@@ -221,13 +251,48 @@ impl Connection {
 
     /// The rows of one statement.
     pub(crate) fn rows(&mut self, sql: String, values: Vec<Value>) -> StoreFuture<'_, Vec<Cells>> {
+        self.first_rows(sql, values, usize::MAX).map_ok(|first| first.rows).boxed()
+    }
+
+    /// The first rows of one statement, until their texts have more than `most` bytes together.
+    pub(crate) fn first_rows(&mut self, sql: String, values: Vec<Value>, most: usize) -> StoreFuture<'_, FirstRows> {
         let read = async move {
             on!(self, inner => {
-                let rows = bound!(sql, values).fetch_all(inner).await?;
-                rows.iter().map(|row| cells!(row)).collect()
+                let mut found = bound!(sql, values).fetch(inner);
+                let (mut rows, mut size) = (Vec::new(), 0);
+                while let Some(row) = found.try_next().await? {
+                    if size > most {
+                        return Ok(FirstRows { rows, is_cut: true });
+                    }
+                    let row = cells!(&row)?;
+                    size += row.size();
+                    rows.push(row);
+                }
+                Ok(FirstRows { rows, is_cut: false })
             })
         };
         read.boxed()
+    }
+
+    /// The rows of a query for at most some number of rows, and that number. It is halved while the rows are large:
+    /// authors of AddOnSigners decide how large some entries are.
+    pub(crate) async fn page(
+        &mut self,
+        size: &mut PageSize,
+        query: impl Fn(u64) -> (String, Vec<Value>),
+    ) -> Result<(Vec<Cells>, u64), sqlx::Error> {
+        loop {
+            let count = size.next;
+            let (sql, values) = query(count);
+            let most = if count == 1 { usize::MAX } else { PAGE_BYTES };
+            let FirstRows { rows, is_cut } = self.first_rows(sql, values, most).await?;
+            if is_cut {
+                size.next = count / 2;
+                continue;
+            }
+            size.next = size.most.min(2 * count);
+            return Ok((rows, count));
+        }
     }
 
     /// BEGIN, COMMIT and the like, without a prepared statement.

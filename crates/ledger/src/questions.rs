@@ -16,20 +16,36 @@ use addon_signer_core::timestamp::Timestamp;
 
 /// CSRs in one query.
 const PAGE: usize = 128;
+/// Entries with specifications in one query: each has two, which may be large.
+const SPECS: usize = 16;
+/// How many AddOnSigners are looked at. The ledger knows the names of all that ever were.
+const MOST_SPECS: usize = 1024;
 
 impl Ledger {
-    /// The specification of each AddOnSigner after its last entry, as JSON; if that entry is a deletion, before it. An
-    /// archived entry yields none.
-    pub async fn signer_specs(&self) -> Result<BTreeSet<String>, LedgerError> {
-        let sql = "SELECT e.entry FROM latest l JOIN entries e ON e.seq = l.seq WHERE l.topic = 'signer'";
-        let rows = self.rows(sql.to_owned(), Vec::new()).await?;
-        // An unreadable entry yields none; `certs verify` reports it.
-        let entries = rows.iter().filter_map(|row| Entry::parse(row.str(0)).ok());
-        let specs = entries.filter_map(|entry| {
-            let known = ["after", "before"].map(|name| entry.detail(name).to_owned());
-            known.into_iter().find(|spec| !spec.is_empty())
-        });
-        Ok(specs.collect())
+    /// Shows `take` the specification of each AddOnSigner after its last entry, as JSON; if that entry is a deletion,
+    /// before it. The AddOnSigners that changed last come first, 1,024 at most, until `take` returns false. An archived
+    /// entry yields none.
+    pub async fn signer_specs(&self, mut take: impl FnMut(&str) -> bool) -> Result<(), LedgerError> {
+        let sql = format!("SELECT seq FROM latest WHERE topic = 'signer' ORDER BY seq DESC LIMIT {MOST_SPECS}");
+        let changes: Vec<Value> = self.rows(sql, Vec::new()).await?.iter().map(|row| row.count(0).into()).collect();
+        for page in changes.chunks(SPECS) {
+            let places = tuples(1, page.len());
+            let sql = format!("SELECT entry FROM entries WHERE seq IN (VALUES {places}) ORDER BY seq DESC");
+            for row in self.rows(sql, page.to_vec()).await? {
+                let Ok(entry) = Entry::parse(row.str(0)) else { continue }; // `certs verify` reports it
+                let mut known = ["after", "before"].into_iter().map(|name| entry.detail(name));
+                if known.find(|spec| !spec.is_empty()).is_some_and(|spec| !take(spec)) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The names of the AddOnSigners whose last entry is not a deletion.
+    pub async fn signers(&self) -> Result<BTreeSet<String>, LedgerError> {
+        let sql = "SELECT name FROM latest WHERE topic = 'signer' AND value <> ''".to_owned();
+        Ok(self.rows(sql, Vec::new()).await?.iter().map(|row| row.text(0)).collect())
     }
 
     /// Which of these CSRs, each with the time when it was made, have a certificate in the ledger.

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::connection::{Cells, Connection, Value};
+use super::connection::{Cells, Connection, FirstRows, PAGE_BYTES, Value};
 use super::error::classify;
 use super::search::Search;
 use super::view::{COLUMNS, Certificate, Details, Written};
@@ -150,14 +150,17 @@ impl Reader {
         }
     }
 
-    /// Entries after the one with the number `after`, oldest first.
+    /// Entries after the one with the number `after`, oldest first, and whether there are more. They are fewer than
+    /// `limit` if they are large.
     ///
     /// # Errors
     /// [`LedgerError`]; [`LedgerError::Damaged`] names a row that is not an entry.
-    pub async fn entries(&self, after: u64, limit: u32) -> Result<Vec<Entry>, LedgerError> {
+    pub async fn entries(&self, after: u64, limit: u32) -> Result<(Vec<Entry>, bool), LedgerError> {
         let sql = format!("SELECT seq, entry FROM entries WHERE seq > $1 ORDER BY seq LIMIT {limit}");
-        let rows = self.rows(sql, vec![after.into()]).await?;
-        rows.iter().map(|row| self.entry(row.count(0), &row.text(1))).collect()
+        let FirstRows { rows, is_cut } = self.first_rows(sql, vec![after.into()], PAGE_BYTES).await?;
+        let entries: Result<Vec<_>, _> = rows.iter().map(|row| self.entry(row.count(0), row.str(1))).collect();
+        let is_full = u32::try_from(rows.len()).is_ok_and(|rows| rows >= limit);
+        Ok((entries?, is_cut || is_full))
     }
 
     async fn details(&self, row: &Cells) -> Result<Details, LedgerError> {
@@ -211,18 +214,22 @@ impl Reader {
         LedgerError::Damaged { ledger: self.0.location.to_string(), cause }
     }
 
-    /// Asks on an idle connection and, if that fails, on a new one: an idle connection may have died with its server's
-    /// process.
     async fn rows(&self, sql: String, values: Vec<Value>) -> Result<Vec<Cells>, LedgerError> {
+        self.first_rows(sql, values, usize::MAX).await.map(|first| first.rows)
+    }
+
+    /// Asks on an idle connection and, if that fails, on a new one: an idle connection may have died with its server's
+    /// process. Returns rows until their texts have more than `most` bytes together.
+    async fn first_rows(&self, sql: String, values: Vec<Value>, most: usize) -> Result<FirstRows, LedgerError> {
         let _permit = self.0.permits.acquire().await.map_err(|_| LedgerError::Stopped)?;
         let idle = self.0.idle.lock().pop(); // in a statement of its own, so that the guard is dropped at once
         if let Some(connection) = idle
-            && let Ok(rows) = self.ask(connection, sql.clone(), values.clone()).await
+            && let Ok(rows) = self.ask(connection, sql.clone(), values.clone(), most).await
         {
             return Ok(rows);
         }
         let connection = schema::open_to_read(&self.0.location).await?;
-        self.ask(connection, sql, values).await
+        self.ask(connection, sql, values, most).await
     }
 
     async fn ask(
@@ -230,8 +237,9 @@ impl Reader {
         mut connection: Connection,
         sql: String,
         values: Vec<Value>,
-    ) -> Result<Vec<Cells>, LedgerError> {
-        let answered = timeout(TIMEOUT, connection.rows(sql, values)).await;
+        most: usize,
+    ) -> Result<FirstRows, LedgerError> {
+        let answered = timeout(TIMEOUT, connection.first_rows(sql, values, most)).await;
         let rows = answered.unwrap_or(Err(sqlx::Error::PoolTimedOut));
         let rows = rows.map_err(|error| classify(&self.0.location, &error))?;
         self.put_back(connection);

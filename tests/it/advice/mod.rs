@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use addon_signer_api::{AddOnRoute, AddOnSigner};
 use clap::Command;
+use clap::error::ErrorKind;
 use kube::CustomResourceExt;
 use serde_json::Value;
 
@@ -17,6 +18,8 @@ mod literals;
 
 /// Programs of others whose flags sentences name.
 const OTHERS: [&str; 5] = ["kubectl", "helm", "PgBouncer", "openssl", "kube-apiserver"];
+/// What stands for the words that a program puts into a command: at least one of them must be read there.
+const EXAMPLES: [&str; 4] = ["telemetry", "7", "2026-11-20T12:00:00Z", "sqlite:///var/lib/addon-signer/ledger.db"];
 
 /// What may be advised.
 struct Known {
@@ -75,34 +78,27 @@ impl Known {
         wrong
     }
 
-    /// What is wrong with a command in backticks, if it is one of ours.
+    /// What is wrong with a command in backticks, if it is one of ours. A sentence may name a command without what it
+    /// needs, such as `ca rotate`.
     fn wrong_command(&self, quoted: &str) -> Option<String> {
         let ours = quoted.rsplit(" -- /").next()?; // after `kubectl exec … --`
-        let mut words = ours.split_whitespace();
-        let mut command = match words.next()? {
-            "addon-signer" => &self.program,
-            "addon-signer-agent" => &self.agent,
-            first => self.program.find_subcommand(first).filter(|_| ours.contains(' '))?,
+        let words: Vec<&str> = ours.split_whitespace().take_while(|word| !matches!(*word, ">" | "|" | "…")).collect();
+        let (command, given) = match *words.first()? {
+            "addon-signer" => (&self.program, &words[1..]),
+            "addon-signer-agent" => (&self.agent, &words[1..]),
+            first if words.len() > 1 && self.program.find_subcommand(first).is_some() => (&self.program, &words[..]),
+            _ => return None,
         };
-        for word in words.take_while(|word| !matches!(*word, ">" | "|" | "…")) {
-            let flag = word.split('=').next().unwrap_or_default();
-            if flag.contains('{') {
-                continue; // what the program puts in
+        let parsed = |example: &str| {
+            let given = given.iter().filter_map(|word| with_example(word, example));
+            match command.clone().try_get_matches_from(std::iter::once(command.get_name().to_owned()).chain(given)) {
+                Err(error) if error.use_stderr() && error.kind() != ErrorKind::MissingRequiredArgument => Some(error),
+                _ => None,
             }
-            if flag.starts_with("--") {
-                let mut flags = BTreeSet::new();
-                own_flags(command, &mut flags);
-                if !flags.contains(flag) {
-                    return Some(format!("`{}` has no flag {flag}", command.get_name()));
-                }
-            } else if command.has_subcommands() {
-                match command.find_subcommand(word) {
-                    Some(inner) => command = inner,
-                    None => return Some(format!("`{ours}`: {} has no command {word}", command.get_name())),
-                }
-            }
-        }
-        None
+        };
+        let errors: Vec<_> = EXAMPLES.iter().map_while(|example| parsed(example)).collect();
+        let first = errors.first().filter(|_| errors.len() == EXAMPLES.len())?;
+        Some(format!("`{ours}`: {}", first.to_string().lines().next().unwrap_or_default()))
     }
 
     /// Whether it begins like one of the chart's values.
@@ -133,12 +129,21 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(move |c| !is_part(c)).map(|word| word.trim_end_matches(['.', '/']))
 }
 
-fn own_flags(command: &Command, flags: &mut BTreeSet<String>) {
-    flags.extend(command.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?))));
+/// The word of a command with an example in place of a value that the program puts in, or of a name in capitals. What
+/// it adds to another word may be empty, and which flag it puts in is not known.
+fn with_example(word: &str, example: &str) -> Option<String> {
+    let is_name = word.len() > 1 && word.chars().all(|c| c.is_ascii_uppercase());
+    match word.split_once('{') {
+        Some(("", _)) => Some(example.to_owned()),
+        Some((before, _)) if before.ends_with('=') => Some(format!("{before}{example}")),
+        Some((before, _)) => (before != "--").then(|| before.to_owned()),
+        None if is_name => Some(example.to_owned()),
+        None => Some(word.to_owned()),
+    }
 }
 
 fn all_flags(command: &Command, flags: &mut BTreeSet<String>) {
-    own_flags(command, flags);
+    flags.extend(command.get_arguments().filter_map(|arg| Some(format!("--{}", arg.get_long()?))));
     command.get_subcommands().for_each(|inner| all_flags(inner, flags));
 }
 
@@ -201,6 +206,8 @@ fn false_advice_is_found() {
     for bad in [
         "run `addon-signer ca plan --ledger URL`",
         "run `addon-signer ca turn`",
+        "run `addon-signer certs list --limit none`",
+        "run `addon-signer ca rotate {} {}`",
         "`kubectl exec deployment/addon-signer -- /addon-signer certs lst` shows them",
         "or name it with --no-such-flag",
         "see lost-keys.md",

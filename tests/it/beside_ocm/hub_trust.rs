@@ -27,8 +27,6 @@ use test_kit::{TestHub, install_addon, wait_until};
 /// The longest name of an addon, from which hub and OCM derive longer names.
 const LONGEST: &str = "the-addon-whose-name-is-as-long-as-a-label-of-kubernetes-may-be";
 const TIMEOUT: Duration = Duration::from_secs(120);
-/// OCM's work agent looks at what it has applied every four to six minutes (its `manifestcontroller`).
-const REAPPLIED: Duration = Duration::from_secs(480);
 
 /// What the hub says of the distribution.
 async fn reported(admin: &Client) -> Option<Condition> {
@@ -145,9 +143,12 @@ async fn work_agent_brings_bundle_and_removes_it_with_the_addon() {
     let other = Patch::Merge(json!({ "data": { "ca.crt": "x" } }));
     maps.patch("telemetry-hub-trust", &PatchParams::default(), &other).await.unwrap();
     maps.delete(&format!("{LONGEST}-hub-trust"), &DeleteParams::default()).await.unwrap();
+    // OCM's work agent looks at what it has applied when it starts, and then every four to six minutes (its
+    // `manifestcontroller`).
+    drop(work_agent);
+    let _work_agent = agent.start_work_agent(&spoke);
     for addon in ["telemetry", LONGEST] {
-        wait_until(REAPPLIED, &format!("the ConfigMap of {addon} to come back"), async || has_bundle(addon).await)
-            .await;
+        wait_until(TIMEOUT, &format!("the ConfigMap of {addon} to come back"), async || has_bundle(addon).await).await;
     }
 
     managed_cluster_addons(&admin, "spoke1").await.delete("telemetry", &DeleteParams::default()).await.unwrap();

@@ -120,7 +120,7 @@ impl RevocationWorld {
 
     /// The recorded revocations: change, new time, old time, actor.
     async fn recorded(&self) -> Vec<[String; 4]> {
-        let entries = Reader::open(self.location()).await.unwrap().entries(0, 1_000).await.unwrap();
+        let (entries, _) = Reader::open(self.location()).await.unwrap().entries(0, 1_000).await.unwrap();
         let ours =
             entries.iter().filter(|entry| entry.kind == "standing" && entry.detail("change").ends_with("revoked"));
         let read = |entry: &Entry| {
@@ -295,7 +295,7 @@ async fn request_under_way_during_revocation_is_decided_anew() {
     drop(other);
     let issued = wait_csr(&world.admin, &name, "issued", certificate).await;
     assert!(not_before(&issued) >= revoked);
-    let entries = Reader::open(world.location()).await.unwrap().entries(0, 1_000).await.unwrap();
+    let (entries, _) = Reader::open(world.location()).await.unwrap().entries(0, 1_000).await.unwrap();
     let uid = entries.iter().rfind(|entry| entry.kind == "signed").unwrap().detail("uid");
     let of_request = entries.iter().filter(|entry| entry.detail("uid") == uid).map(|entry| entry.kind.as_str());
     let of_request: Vec<_> = of_request.collect();

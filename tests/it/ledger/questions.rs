@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use addon_signer_core::journal::record::{Intent, Record};
 use addon_signer_core::timestamp::Timestamp;
-use addon_signer_ledger::Reader;
+use addon_signer_ledger::verify::{Check, verify};
+use addon_signer_ledger::{Location, Reader, answer};
 
 use super::{mk_abandoned, mk_intent, mk_signed, mk_uid, open, options};
 use test_kit::store::on_store;
@@ -38,10 +39,60 @@ async fn hub_learns_recorded_requests_authorities_and_signers() {
             };
             hub.ledger.change(record("a", after), "").await.unwrap();
             hub.ledger.change(record("b", "other"), "").await.unwrap();
-            let specs = BTreeSet::from([known.to_owned(), "other".to_owned()]);
-            assert_eq!(hub.ledger.signer_specs().await, Ok(specs), "before its deletion it was two");
+            let mut specs = Vec::new();
+            let take = |spec: &str| {
+                specs.push(spec.to_owned());
+                true
+            };
+            hub.ledger.signer_specs(take).await.unwrap();
+            let expected = if after == "one" { ["other", known] } else { [known, "other"] };
+            assert_eq!(specs, expected, "before its deletion it was two");
+            let alive = [("a", after), ("b", "other")].into_iter().filter(|(_, spec)| !spec.is_empty());
+            assert_eq!(hub.ledger.signers().await.unwrap(), alive.map(|(name, _)| name.to_owned()).collect());
         }
         hub.close().await;
+    })
+    .await;
+}
+
+/// Authors of AddOnSigners decide how large these are, and how many names there were.
+#[tokio::test]
+async fn large_entries_are_read_and_checked_a_few_at_a_time() {
+    on_store(async |store| {
+        let location: Location = store.url().parse().unwrap();
+        let hub = open(options(&location, "hub-a"), 1).await;
+        let spec = |n: usize| format!("{n} {}", "x".repeat(150_000));
+        for n in 0..60 {
+            let (signer, after) = (format!("s{:02}", n / 2), spec(n));
+            hub.ledger
+                .change(Record::Signer { signer, generation: 1, before: String::new(), after }, "")
+                .await
+                .unwrap();
+        }
+        let mut shown = Vec::new();
+        let take = |spec: &str| {
+            shown.push(spec.to_owned());
+            shown.len() < 20
+        };
+        hub.ledger.signer_specs(take).await.unwrap();
+        let newest = (0..60).rev().filter(|n| n % 2 == 1).take(20);
+        assert!(shown.into_iter().eq(newest.map(spec)), "the newest come first, until there are enough");
+        hub.close().await;
+
+        let reader = Reader::open(location.clone()).await.unwrap();
+        let (mut seqs, mut pages) = (Vec::new(), 0);
+        loop {
+            let after = seqs.last().map(|last: &u64| ("continue".to_owned(), last.to_string()));
+            let parameters: Vec<_> = [("limit".to_owned(), "1000".to_owned())].into_iter().chain(after).collect();
+            let page = answer::entries(&reader, &parameters).await.unwrap();
+            seqs.extend(page.items.iter().map(|entry| entry.seq));
+            pages += 1;
+            let Some(_) = page.metadata.next else { break };
+        }
+        assert!(seqs.iter().copied().eq(1..=seqs.len() as u64) && seqs.len() >= 60, "{seqs:?}");
+        assert!(pages >= 3, "13 MB in pages of 4 MiB: {pages}");
+        let report = verify(Check { location, checkpoint: None, archives: Vec::new() }, |_| ()).await.unwrap();
+        assert_eq!(report.tip.seq, seqs.len() as u64);
     })
     .await;
 }

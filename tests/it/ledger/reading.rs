@@ -50,11 +50,11 @@ async fn pages(location: &Location) {
 
     let mut entries = Vec::new();
     loop {
-        let more = reader.entries(entries.len() as u64, 700).await.unwrap();
-        if more.is_empty() {
+        let (page, has_more) = reader.entries(entries.len() as u64, 700).await.unwrap();
+        entries.extend(page);
+        if !has_more {
             break;
         }
-        entries.extend(more);
     }
     assert!(entries.iter().zip(1..).all(|(entry, seq)| entry.seq == seq));
     assert_eq!(entries.iter().filter(|entry| entry.kind == "intent").count(), 3000);

@@ -24,7 +24,7 @@ const DEPTH: u8 = 16;
 pub enum Keep {
     /// A text of at most this many bytes, a number or a boolean. A longer text is truncated.
     Scalar(usize),
-    /// As much of the value as fits into about this many bytes of memory.
+    /// As much of the value as fits into about this many bytes, in memory and as JSON.
     All(usize),
     /// These fields of an object.
     Fields(&'static [(&'static str, Keep)]),
@@ -215,9 +215,19 @@ impl Visitor<'_> for FieldReader<'_> {
         if let Some((name, wanted)) = self.named.iter().find(|(named, _)| *named == name) {
             return Ok(KeptField::Named(name, wanted));
         }
-        let kept = self.others.filter(|budget| budget.take(ENTRY + TEXT + name.len()));
+        let kept = self.others.filter(|budget| budget.take(ENTRY + TEXT + as_json(name)));
         Ok(kept.map_or(KeptField::Skipped, |_| KeptField::Other(name.to_owned())))
     }
+}
+
+/// The size of a text as JSON: whoever keeps it may write it again (RFC 8259 section 7).
+fn as_json(text: &str) -> usize {
+    let of_byte = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        0..0x20 => "\\u0000".len(),
+        _ => 1,
+    };
+    text.bytes().map(of_byte).sum()
 }
 
 /// Reads everything for as long as memory is left.
@@ -287,7 +297,7 @@ impl<'de> Visitor<'de> for MemoryBudget<'_> {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(self.take(TEXT + text.len()).then(|| text.into()))
+        Ok(self.take(TEXT + as_json(text)).then(|| text.into()))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {

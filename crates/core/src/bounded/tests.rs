@@ -88,6 +88,21 @@ fn whatever_fills_a_megabyte_little_of_it_is_kept() {
 }
 
 #[test]
+fn a_text_counts_with_the_bytes_that_it_has_in_json() {
+    static WANTED: Keep = Keep::All(1_000);
+    for (character, bytes) in
+        [("a", 1), ("\"", 2), ("\\", 2), ("\n", 2), ("\u{8}", 2), ("\u{1}", 6), ("\u{1f}", 6), ("é", 2)]
+    {
+        let most = (1_000 - TEXT) / bytes;
+        let fits = Value::from(character.repeat(most));
+        assert_eq!(kept(&fits.to_string(), &WANTED), (fits.clone(), false), "{character:?}");
+        assert!(fits.to_string().len() <= 1_000, "{character:?}");
+        let (_, is_cut) = kept(&Value::from(character.repeat(most + 1)).to_string(), &WANTED);
+        assert!(is_cut, "{character:?}");
+    }
+}
+
+#[test]
 fn named_fields_are_kept_however_much_else_there_is() {
     static WANTED: Keep = Keep::FieldsAnd(&[("wanted", Keep::Scalar(9))], 10_000);
     let few = json!({ "a": "x", "b": { "c": 1 }, "wanted": "yes" });

@@ -10,9 +10,11 @@ use tokio::sync::{Notify, watch};
 use tracing::debug;
 
 use addon_signer_api::ocm::last_manager;
+use addon_signer_api::rules::SignerConfig;
 use addon_signer_api::{AddOnSigner, AddOnSignerSpec};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::journal::record::Record;
+use addon_signer_core::oldest::MOST_SIGNERS;
 use addon_signer_core::registry::{Change, Eligibility, EligibilityChange, Registry, Revocation, SharedRegistry};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::usage::UsageTracker;
@@ -25,6 +27,9 @@ const RETRY: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_secs(1);
 /// How often the certificates in use are recorded; each of them at most once a minute.
 const USES: Duration = Duration::from_secs(10);
+
+/// The most bytes of specifications in the ledger whose registrations a hub that starts looks after.
+const REGISTERING: usize = 8 << 20;
 
 type Waiting = BTreeMap<(&'static str, String), (Record, String)>;
 
@@ -39,8 +44,8 @@ struct NotesState {
     addons: Mutex<BTreeSet<AddOnName>>,
     /// The AddOnSigners of the last complete list, until they are compared with the ledger.
     signers: Mutex<Option<BTreeSet<String>>>,
-    /// The specifications that the ledger has of AddOnSigners that existed when a hub last watched.
-    specs: watch::Sender<Vec<AddOnSignerSpec>>,
+    /// The configurations that the ledger has of AddOnSigners with registrations; some may have been deleted.
+    registering: watch::Sender<Vec<Arc<SignerConfig>>>,
     more: Notify,
 }
 
@@ -104,9 +109,10 @@ impl Notes {
         self.0.more.notify_one();
     }
 
-    /// The specifications of AddOnSigners that the ledger knows; some may have been deleted while no hub watched.
-    pub(crate) fn specs(&self) -> watch::Receiver<Vec<AddOnSignerSpec>> {
-        self.0.specs.subscribe()
+    /// The configurations that the ledger has of AddOnSigners with registrations; some may have been deleted while no
+    /// hub watched.
+    pub(crate) fn registering(&self) -> watch::Receiver<Vec<Arc<SignerConfig>>> {
+        self.0.registering.subscribe()
     }
 
     /// Sets the addons whose eligibility is recorded from now on.
@@ -152,9 +158,7 @@ impl Notes {
     }
 
     async fn find_specs(&self, ledger: &Ledger) -> Result<(), LedgerError> {
-        let specs = answered(|| ledger.signer_specs()).await?;
-        // A specification that cannot be decoded is another version's. Its signer is skipped.
-        self.0.specs.send_replace(specs.iter().filter_map(|spec| serde_json::from_str(spec).ok()).collect());
+        self.0.registering.send_replace(answered(|| registering(ledger)).await?);
         Ok(())
     }
 
@@ -185,12 +189,26 @@ impl Notes {
     }
 
     async fn find_deleted(&self, ledger: &Ledger, signers: &BTreeSet<String>) -> Result<(), LedgerError> {
-        let known = ledger.latest("signer").await?;
-        for (name, _) in known.iter().filter(|(name, spec)| !spec.is_empty() && !signers.contains(*name)) {
-            self.deleted(name);
-        }
+        ledger.signers().await?.difference(signers).for_each(|name| self.deleted(name));
         Ok(())
     }
+}
+
+/// The configurations that the ledger has of AddOnSigners with registrations, the latest first. A specification that
+/// is refused now was also refused then, or is older than the rule, or another version's; its entries stay.
+async fn registering(ledger: &Ledger) -> Result<Vec<Arc<SignerConfig>>, LedgerError> {
+    let (mut found, mut size) = (Vec::new(), 0);
+    let take = |text: &str| {
+        let spec: Option<AddOnSignerSpec> = serde_json::from_str(text).ok();
+        let config = spec.and_then(|spec| SignerConfig::read(&spec, None).ok());
+        if let Some(config) = config.filter(|config| config.registers) {
+            found.push(Arc::new(config));
+            size += text.len();
+        }
+        found.len() < MOST_SIGNERS && size < REGISTERING
+    };
+    ledger.signer_specs(take).await?;
+    Ok(found)
 }
 
 /// Whether a revocation was deleted with its object but stays in effect, because the object was recreated later: no

@@ -112,13 +112,15 @@ impl KnownServices {
         }
         let kept = self.kept + size(&found);
         if kept > MOST {
-            self.has_refused = true;
-            let namespace = &self.namespace;
-            warn!(
-                namespace,
-                slice = name,
-                "An EndpointSlice is not used: those of its namespace have {MOST} addresses and ports"
-            );
+            // Its author may edit it as often as he likes.
+            if !std::mem::replace(&mut self.has_refused, true) {
+                let namespace = &self.namespace;
+                warn!(
+                    namespace,
+                    slice = name,
+                    "An EndpointSlice is not used: those of its namespace have {MOST} addresses and ports"
+                );
+            }
             return;
         }
         self.kept = kept;

@@ -115,7 +115,7 @@ impl Supervisor {
             entries: BTreeMap::new(),
             ownership: Ownership::default(),
             calls: Calls::new(links.client.clone()),
-            registered: Registered::new(ends.notes.specs()),
+            registered: Registered::new(ends.notes.registering()),
             tasks: JoinSet::new(),
             changed: mpsc::channel(64),
             pulse: links.pulses.start("supervisor"),

@@ -16,7 +16,6 @@ use crate::conditions::{Report, event};
 use crate::csrs::answerers::Answerer;
 use crate::registrations::wanted::Signers;
 use crate::tasks::send_news;
-use addon_signer_api::AddOnSignerSpec;
 use addon_signer_api::registrations::REASON_TAKEN_AWAY;
 use addon_signer_api::rules::SignerConfig;
 use addon_signer_core::identity::{AddOnKey, SignerName};
@@ -82,14 +81,15 @@ impl Supervisor {
 pub(super) struct Registered {
     /// The last configuration of AddOnSigners that were deleted while this hub ran, by their signer names.
     pub(super) deleted: BTreeMap<SignerName, Arc<SignerConfig>>,
-    /// The specifications of AddOnSigners that the ledger knows; some may have been deleted while no hub was watching.
-    pub(super) recorded: watch::Receiver<Vec<AddOnSignerSpec>>,
+    /// The configurations that the ledger has of AddOnSigners with registrations; some may have been deleted while no
+    /// hub was watching.
+    pub(super) recorded: watch::Receiver<Vec<Arc<SignerConfig>>>,
     /// Addons that the hub left to another program in the last report that events were written for.
     pub(super) left: Arc<BTreeSet<AddOnKey>>,
 }
 
 impl Registered {
-    pub(super) fn new(recorded: watch::Receiver<Vec<AddOnSignerSpec>>) -> Self {
+    pub(super) fn new(recorded: watch::Receiver<Vec<Arc<SignerConfig>>>) -> Self {
         Self { deleted: BTreeMap::new(), recorded, left: Arc::default() }
     }
 
@@ -100,14 +100,6 @@ impl Registered {
             self.deleted.pop_first();
         }
         self.deleted.insert(config.rules.signer_name.clone(), config);
-    }
-
-    /// The signers that the ledger knows and whose registrations the hub has written. A specification that is refused
-    /// now was also refused then, or is older than the rule; its entries stay.
-    fn recorded(&self) -> impl Iterator<Item = (SignerName, Arc<SignerConfig>)> {
-        let specs = self.recorded.borrow().clone();
-        let configs = specs.into_iter().filter_map(|spec| SignerConfig::read(&spec, None).ok());
-        configs.filter(|config| config.registers).map(|it| (it.rules.signer_name.clone(), Arc::new(it)))
     }
 }
 
@@ -134,8 +126,9 @@ impl Supervisor {
         // The signer name of an undecodable object is unknown, so it may be any of them.
         if !self.entries.values().any(Entry::is_undecodable) {
             // What this hub has seen is newer than what the ledger reported at the start.
-            for (name, config) in self.registered.recorded().filter(|(name, _)| is_gone(name)) {
-                deleted.entry(name).or_insert(config);
+            let recorded = self.registered.recorded.borrow();
+            for config in recorded.iter().filter(|config| is_gone(&config.rules.signer_name)) {
+                deleted.entry(config.rules.signer_name.clone()).or_insert_with(|| Arc::clone(config));
             }
         }
         self.registered.deleted = seen;

@@ -19,7 +19,8 @@ use crate::tasks::EligibilityWatch;
 use crate::{Hub, HubEnds, HubParts, lease};
 use addon_signer_api::AddOnSignerSpec;
 use addon_signer_api::ocm::AddOnApi;
-use addon_signer_api::signer::{Approval, RegistrationMode};
+use addon_signer_api::rules::SignerConfig;
+use addon_signer_api::signer::Approval;
 use addon_signer_core::identity::SignerName;
 use addon_signer_core::policy::GatewayRules;
 use addon_signer_platform::clock::Clock;
@@ -57,9 +58,10 @@ impl Supervisor {
         self.calls.asking.begin().inspect(|name| self.calls.asking.end(name))
     }
 
-    /// The specifications that the ledger knows.
-    fn set_recorded(&mut self, specs: Vec<AddOnSignerSpec>) {
-        self.registered.recorded = watch::channel(specs).1;
+    /// The AddOnSigners with registrations that the ledger knows.
+    fn set_recorded(&mut self, specs: &[AddOnSignerSpec]) {
+        let configs = specs.iter().map(|spec| Arc::new(SignerConfig::read(spec, None).unwrap())).collect();
+        self.registered.recorded = watch::channel(configs).1;
     }
 }
 
@@ -137,9 +139,7 @@ fn list(supervisor: &mut Supervisor, objects: &[AddOnSigner]) {
 #[tokio::test]
 async fn recorded_signer_is_gone_only_if_no_object_may_be_it() {
     let (mut supervisor, _announcer, _ends) = mk_supervisor(&Pulses::default());
-    let mut specs = ["here", "gone", "left"].map(|name| mk_object(name).spec);
-    specs[2].registration = RegistrationMode::External;
-    supervisor.set_recorded(specs.to_vec());
+    supervisor.set_recorded(&["here", "gone"].map(|name| mk_object(name).spec));
     list(&mut supervisor, &[]);
     // What this hub has seen.
     for name in ["here", "seen"] {

@@ -12,7 +12,7 @@ use std::io::{BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use super::connection::Connection;
+use super::connection::{Connection, PageSize};
 use super::error::classify;
 use super::evidence::contradiction;
 use super::file::{self, FileError};
@@ -22,7 +22,7 @@ use addon_signer_core::journal::entry::{Hash, Tip};
 use addon_signer_core::journal::hash_chain::{Chain, Fault, begins};
 use addon_signer_core::timestamp::Timestamp;
 
-/// Rows that are read together.
+/// Rows that are read together, if they are not large.
 const ROWS: u64 = 1000;
 
 /// What to move, and the destination.
@@ -116,8 +116,8 @@ pub enum ArchiveError {
     Fault(#[from] Fault),
     /// The ledger is not the one that the checkpoint vouches for.
     #[error(
-        "the ledger contradicts the checkpoint, and nothing was removed from it: {0}; see what `certs verify --head` \
-         says"
+        "the ledger contradicts the checkpoint, and nothing was removed from it: {0}; see what `certs verify \
+         --head FILE` says"
     )]
     Contradiction(String),
     /// Another process archived rows meanwhile.
@@ -197,11 +197,12 @@ impl Archive {
         let failed = |error: std::io::Error| ArchiveError::File { file: self.to.clone(), cause: error.to_string() };
         let mut file = BufWriter::with_capacity(1 << 20, file);
         let mut chain = Chain::after(from, None);
+        let mut size = PageSize::at_most(ROWS);
         while chain.tip().seq < end {
             let after = chain.tip().seq;
             let sql = "SELECT seq, entry, hash FROM entries WHERE seq > $1 AND seq <= $2 ORDER BY seq";
-            let to = end.min(after + ROWS);
-            let rows = connection.rows(sql.to_owned(), vec![after.into(), to.into()]).await?;
+            let range = |count: u64| (sql.to_owned(), vec![after.into(), end.min(after + count).into()]);
+            let (rows, _) = connection.page(&mut size, range).await?;
             if rows.is_empty() {
                 return Err(ArchiveError::Overtaken);
             }

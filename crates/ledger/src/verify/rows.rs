@@ -4,13 +4,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::VerifyError;
-use crate::connection::{Cells, Connection};
+use crate::connection::{Cells, Connection, PageSize};
 use crate::{Location, schema};
 use addon_signer_core::journal::entry::{Hash, Tip};
 use addon_signer_core::journal::hash_chain::{ChainProblem, Fault, begins};
 use addon_signer_core::timestamp::Timestamp;
 
-/// Entries on a page.
+/// Entries on a page, if they are not large.
 const ENTRIES: u64 = 1024;
 /// Pages that are read ahead.
 const AHEAD: usize = 4;
@@ -156,12 +156,14 @@ async fn read(
     let table_only = table_only(&connection);
     let mut first = from;
     let mut index_after = i64::MIN;
+    let mut size = PageSize::at_most(ENTRIES);
     loop {
         // Reads by ranges, not by row counts, so that no row is omitted, however often a number occurs.
-        let end = first + ENTRIES - 1;
-        let is_last = end >= last;
         let sql = format!("SELECT seq, entry, hash FROM entries{table_only} WHERE seq BETWEEN $1 AND $2 ORDER BY seq");
-        let entries = connection.rows(sql, vec![first.into(), end.into()]).await?;
+        let range = |count: u64| (sql.clone(), vec![first.into(), (first + count - 1).into()]);
+        let (entries, count) = connection.page(&mut size, range).await?;
+        let end = first + count - 1;
+        let is_last = end >= last;
         let upto = if is_last { i64::MAX } else { i64::try_from(end).unwrap_or(i64::MAX) };
         let sql = format!(
             "SELECT {columns} FROM certificates{table_only} LEFT JOIN unfinished \

@@ -9,6 +9,7 @@ use super::books;
 use super::kit::{Child, CrashWorld};
 use super::load::Load;
 use test_kit::postgres;
+use test_kit::soak::soak;
 use test_kit::store::TestStore;
 
 const CLUSTERS: [&str; 5] = ["spoke1", "spoke2", "spoke3", "spoke4", "spoke5"];
@@ -19,14 +20,8 @@ const LIVES: std::ops::Range<u64> = 50..900;
 /// After how many kills finished CSRs are deleted.
 const PRUNE: usize = 10;
 
-/// The number of kills: on a real API server there is time for many.
-fn kills(real: bool, file: bool) -> usize {
-    match (real, file) {
-        (true, true) => 200,
-        (true, false) => 20,
-        (false, _) => 10,
-    }
-}
+/// The number of kills in the short form and in the long one: each takes seconds on a real API server.
+const KILLS: [usize; 2] = [10, 200];
 
 fn random() -> u64 {
     let mut bytes = [0; 8];
@@ -50,7 +45,7 @@ async fn live(child: &Child, load: &Load, round: usize) {
 async fn killed_at_random(store: &TestStore) {
     let world = CrashWorld::start(&CLUSTERS).await;
     let url = store.url();
-    let kills = kills(world.hub.is_real(), store.is_file());
+    let kills = soak(KILLS[1], KILLS[0]);
     let mut load = Load::start(&world, &CLUSTERS).await;
     let mut productive = 0;
     let mut intents = 0;

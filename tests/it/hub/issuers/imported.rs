@@ -291,8 +291,8 @@ async fn no_secret_is_taken_that_does_not_name_its_signer() {
     let admin = mk_served(&hub, telemetry_of(json!({ "type": "Imported", "secretName": OF_SEARCH }))).await;
     put_authority_in(&admin, OF_SEARCH, &root.authority("Search CA"), &[], &root).await;
     let _running = RunningHub::start(&hub).await;
-    let why = "The authority in the Secret of-search is not used: its annotation \
-               addon-signer.io/authority-of does not name telemetry.";
+    let why = "The authority in the Secret of-search is not used: it does not exist in the hub's namespace, or its \
+               annotation addon-signer.io/authority-of does not name telemetry.";
     wait_reported(&admin, why).await;
     let secrets: Api<Secret> = Api::namespaced(admin.clone(), "addon-signer");
     let change = Patch::Merge(json!({ "metadata": { "annotations": { ANNOTATION_AUTHORITY_OF: "telemetry" } } }));

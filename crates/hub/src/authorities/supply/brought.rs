@@ -10,6 +10,7 @@ use ring::rand::SystemRandom;
 use super::pending::PendingKey;
 use super::{NoAnswer, Question, Supply, SupplyAnswer, not_used, unused};
 use crate::authorities::store::{AuthorityStore, LineageKind};
+use crate::authorities::stored::WipedSecret;
 use crate::lease::Leads;
 use addon_signer_core::ca::authority::Authority;
 use addon_signer_core::encoding::pem;
@@ -55,14 +56,19 @@ impl Question<'_> {
     pub(super) async fn imported(&self, store: &AuthorityStore, name: &str) -> Result<Supply, NoAnswer> {
         let origin = format!("the Secret {name}");
         let refused = |why: &dyn Display| NoAnswer::Refused(unused(&origin, why));
-        let secret = store.secret(name).await?.ok_or_else(|| refused(&"it does not exist in the hub's namespace"))?;
-        let annotations = secret.0.metadata.annotations.as_ref();
-        let of = annotations.and_then(|all| all.get(ANNOTATION_AUTHORITY_OF)).map(String::as_str);
-        // A flag of the hub names the Secret of a gateway lineage, so that needs no annotation.
-        let lineage = self.names.lineage();
-        if self.names.kind == LineageKind::Signer && of != Some(lineage) {
-            return Err(refused(&format_args!("its annotation {ANNOTATION_AUTHORITY_OF} does not name {lineage}")));
-        }
+        // A flag of the hub names the Secret of a gateway lineage, so that needs no annotation. The author of an
+        // AddOnSigner does not learn which Secrets there are.
+        let (lineage, needs_annotation) = (self.names.lineage(), self.names.kind == LineageKind::Signer);
+        let is_named = |secret: &WipedSecret| {
+            let annotations = secret.0.metadata.annotations.as_ref();
+            annotations.and_then(|all| all.get(ANNOTATION_AUTHORITY_OF)).is_some_and(|of| of == lineage)
+        };
+        let secret = store.secret(name).await?.filter(|secret| !needs_annotation || is_named(secret));
+        let secret = secret.ok_or_else(|| {
+            let unnamed = format!(", or its annotation {ANNOTATION_AUTHORITY_OF} does not name {lineage}");
+            let unnamed = if needs_annotation { &*unnamed } else { "" };
+            refused(&format_args!("it does not exist in the hub's namespace{unnamed}"))
+        })?;
         let data = secret.0.data.as_ref();
         let field = |key: &str| data.and_then(|data| data.get(key)).map(|bytes| bytes.0.as_slice());
         let pair = field("tls.crt").zip(field("tls.key"));
