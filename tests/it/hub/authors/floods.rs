@@ -272,8 +272,9 @@ async fn no_author_of_one_kind_of_objects_fills_memory() {
     println!("{taken}");
     // The allocator may keep what the pages of several kinds have taken.
     assert!(peak <= peak_before + START && after <= before + START, "{taken}; {before} before");
-    for kind in kinds() {
-        clear(&world, &kind, left).await;
+    // A deletion costs an API server as much as the object, and the hub reads those of all kinds alike.
+    for kind in kinds().iter().step_by(soak(1, 4)) {
+        clear(&world, kind, left).await;
     }
     is_served(&world, &child).await;
 }
