@@ -240,6 +240,22 @@ pub fn main() -> ExitCode {
     }
 }
 
+/// Names the roles of those who may read, if the API server refused a list and the error names none.
+fn with_role(error: anyhow::Error) -> anyhow::Error {
+    let is_forbidden = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref() {
+        Some(kube::Error::Api(status)) => status.code == 403,
+        _ => false,
+    };
+    let text = explain(error.as_ref());
+    if text.contains("ClusterRole ") || !error.chain().any(is_forbidden) {
+        return error;
+    }
+    anyhow::anyhow!(
+        "{text}; the ClusterRole addon-signer-viewer with the Role addon-signer-viewer of the hub's namespace allows \
+         it. Whoever owns an AddOnRoute sees in `kubectl describe addonroute` whether it is in effect"
+    )
+}
+
 /// Whether the error is about a value that clap does not check, because it may contain a password.
 fn is_usage(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(LedgerError::Url(_)))
@@ -267,9 +283,9 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Hub(args) => runtime()?.block_on(hub::run(*args)),
         Command::Ca(command) => runtime()?.block_on(ca::run(command)),
         Command::Certs(command) => runtime()?.block_on(certs::run(command)),
-        Command::Status(args) => runtime()?.block_on(status::run(args)),
-        Command::Gateway(command) => runtime()?.block_on(explain::run(command)),
-        Command::Check(args) => runtime()?.block_on(check::run(args)),
+        Command::Status(args) => runtime()?.block_on(status::run(args)).map_err(with_role),
+        Command::Gateway(command) => runtime()?.block_on(explain::run(command)).map_err(with_role),
+        Command::Check(args) => runtime()?.block_on(check::run(args)).map_err(with_role),
         #[cfg(feature = "demo")]
         Command::Demo(args) => runtime()?.block_on(demo::run(args)),
         Command::Crd => {

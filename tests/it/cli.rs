@@ -188,6 +188,12 @@ async fn a_person_without_rights_is_told_which_are_missing() {
     assert_eq!(refused.code, 1);
     assert!(refused.stderr.contains("the AddOnSigner telemetry cannot be read"), "{}", refused.stderr);
     assert!(refused.stderr.contains("forbidden"), "{}", refused.stderr);
+    let explain = ["gateway", "explain", "GET", "https://a/", "--cluster", "c1", "--addon", "telemetry"];
+    for command in [&["status"][..], &explain] {
+        let refused = run(home.path(), &[command, &["--kubeconfig", &kubeconfig]].concat()).await;
+        let names_roles = refused.stderr.contains("the ClusterRole addon-signer-viewer with the Role");
+        assert!(refused.code == 1 && names_roles, "{}", refused.stderr);
+    }
 }
 
 #[tokio::test]

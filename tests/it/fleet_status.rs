@@ -158,7 +158,7 @@ async fn the_worst_come_first_with_what_they_wait_for() {
     let waits: Vec<_> = rows.iter().map(|row| row["waitsFor"].as_str().unwrap_or_default()).collect();
     assert!(waits[0].contains(": SubjectOfAnotherCluster: The subject names the cluster spoke1"), "{waits:?}");
     let call = "its first request at the gateway";
-    assert_eq!(waits[1..], ["its agent to make a CSR", call, "the hub to accept the cluster", ""]);
+    assert_eq!(waits[1..], ["its agent to make a CSR", call, "a ManagedCluster of that name: there is none", ""]);
     let ready = rows.last().unwrap();
     assert_eq!((&ready["registered"], &ready["hasTrust"]), (&json!(true), &json!(true)));
     assert!(["validUntil", "authority", "lastSeen"].iter().all(|field| ready[field].is_string()), "{ready}");

@@ -31,6 +31,8 @@ pub enum OpenCsr {
         name: String,
         /// Reason and message of the condition.
         why: String,
+        /// Whether the CSR has been deleted since.
+        is_deleted: bool,
     },
     /// It waits.
     Pending {
@@ -114,7 +116,7 @@ impl Certification {
         match (newest, open) {
             (Some(newest), _) if *is_trusted && !is_early && newest.not_after > now => {
                 let refused = match open {
-                    Some(OpenCsr::Refused { name, why }) => Some(format!("{name}: {why}")),
+                    Some(OpenCsr::Refused { name, why, .. }) => Some(format!("{name}: {why}")),
                     _ => None,
                 };
                 let (from, until) = (newest.not_before, newest.not_after);
@@ -164,7 +166,10 @@ impl Certification {
                 format!("{until}; until then its annotation addon-signer.io/revoke-before revokes everything")
             }
             Self::Revoked => format!("a new CSR, because its certificates were revoked: {by_itself}"),
-            Self::Open(OpenCsr::Refused { name, why }) => format!(
+            Self::Open(OpenCsr::Refused { name, why, is_deleted: true }) => {
+                format!("a valid CSR instead of {name}, which was refused and then deleted: {why} Its agent makes one.")
+            }
+            Self::Open(OpenCsr::Refused { name, why, is_deleted: false }) => format!(
                 "a valid CSR instead of {name}, which was refused: {why} addon-signer-agent makes one by itself; OCM's \
                  agent makes one when that is deleted: `kubectl delete csr {name}`."
             ),
@@ -241,13 +246,14 @@ mod tests {
     }
 
     fn mk_refused() -> OpenCsr {
-        OpenCsr::Refused { name: "csr-1".to_owned(), why: "SubjectMismatch: no.".to_owned() }
+        OpenCsr::Refused { name: "csr-1".to_owned(), why: "SubjectMismatch: no.".to_owned(), is_deleted: false }
     }
 
     #[test]
     fn each_state_has_its_reason_and_says_what_it_waits_for() {
         let newest = mk_newest();
         let (refused, pending) = (mk_refused(), OpenCsr::Pending { waits_for: "an approval of its CSR c".to_owned() });
+        let deleted = OpenCsr::Refused { name: "r".to_owned(), why: "no.".to_owned(), is_deleted: true };
         let stranger = OpenCsr::NoSuchSigner {
             name: "c".to_owned(),
             signer_name: "example.com/tpyo".to_owned(),
@@ -265,6 +271,7 @@ mod tests {
             (AgentFacts { valid_from: future, revoked_before: future, ..good() }, "Revoked", Some("until then")),
             (AgentFacts { valid_from: past, revoked_before: past, ..good() }, "Revoked", Some("were revoked")),
             (AgentFacts { valid_from: past, open: Some(&refused), ..good() }, "Refused", Some("SubjectMismatch: no.")),
+            (mk_facts(None, Some(&deleted)), "Refused", Some("which was refused and then deleted")),
             (AgentFacts { valid_from: past, ..good() }, "NoRequest", Some("older than its ManagedClusterAddOn")),
             (
                 AgentFacts { valid_from: past, revoked_before: past, open: Some(&stranger), ..good() },

@@ -220,7 +220,9 @@ impl<'s> Fleet<'s> {
             let trusts = |newest: &Newest| {
                 self.signers_of(&key.addon).iter().any(|signer| self.is_trusted(signer, &newest.authority))
             };
-            let open: Option<OpenCsr> = csrs.open(key, newest.map(|newest| newest.not_before), &self.answerers);
+            // What was refused before a revocation says nothing about the time after it.
+            let since = newest.map(|newest| newest.not_before).max(registered.valid_from);
+            let open: Option<OpenCsr> = csrs.open(key, since, &self.answerers);
             let facts = AgentFacts {
                 eligibility: registered.eligibility,
                 valid_from: registered.valid_from,
@@ -316,6 +318,39 @@ mod tests {
         assert_eq!(named.len(), NAMED);
         assert_eq!(named[..2], ["c01/one", "c03/one"]);
         assert!(report.without[0].waits_for.contains("from a present authority instead of removed"), "{report:?}");
+    }
+
+    #[test]
+    fn what_was_refused_before_a_revocation_does_not_hide_it() {
+        let (signers, one) = (mk_signers(true), "one".parse().unwrap());
+        let mut fleet = Fleet::new(&signers, &Trust::default());
+        fleet.trusted.insert("a", BTreeSet::from(["good".into()]));
+        fleet.of_addon = HashMap::from([(&one, vec!["a"])]);
+        let mut csrs = NewestCsrs::default();
+        let refused = json!({
+            "metadata": {
+                "name": "r", "creationTimestamp": NOW.to_string(),
+                "labels": { addon_signer_core::names::LABEL_ADDON_NAME: "one" },
+            },
+            "spec": {
+                "signerName": "example.com/a", "username": "system:open-cluster-management:c1:x", "request": "",
+                "groups": ["system:open-cluster-management:c1"],
+            },
+            "status": { "conditions": [{ "type": "Denied", "status": "True", "reason": "No", "message": "no." }] },
+        });
+        csrs.note(&serde_json::from_value(refused).unwrap(), None);
+        let begun = NOW.minus(WEEK / 7);
+        let newest = Newest { authority: "good".into(), not_before: begun, not_after: NOW.plus(WEEK) };
+        let certificates = HashMap::from([(key("c1", "one"), newest)]);
+        let minute = Duration::from_secs(60);
+        for (revoked, reason) in
+            [(None, "RenewalRefused"), (Some(NOW.minus(minute)), "Refused"), (Some(NOW.plus(minute)), "Revoked")]
+        {
+            let registered = Registered { eligibility: Ok(()), valid_from: revoked, revoked_before: revoked };
+            let addons = HashMap::from([(key("c1", "one"), registered)]);
+            let judged = fleet.judge(&addons, &certificates, &csrs, NOW.plus(2 * minute));
+            assert_eq!(judged[&key("c1", "one")].reason(), reason, "{revoked:?}");
+        }
     }
 
     #[test]

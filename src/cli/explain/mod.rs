@@ -2,6 +2,7 @@
 //! code. It reads the objects with the caller's kubeconfig and sends nothing to the gateway.
 
 mod backends;
+mod certificate;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,6 @@ use hyper::{Method, Uri};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::PartialObjectMeta;
 use kube::{Api, Client, Resource, ResourceExt};
-use ring::rand::SystemRandom;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -23,17 +23,15 @@ use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS};
 use addon_signer_api::route_rules::route_plan;
 use addon_signer_api::trust::signer_trust;
 use addon_signer_api::{AddOnRoute, AddOnSigner, Guarded};
-use addon_signer_core::ca::serial::Serial;
 use addon_signer_core::conditions::NO_HOSTNAME;
 use addon_signer_core::gateway::access::{self, Caller, NoAccess, RequestHead, RequestTarget};
 use addon_signer_core::gateway::attachment::Labels;
 use addon_signer_core::gateway::authz::Peer;
-use addon_signer_core::gateway::headers::IdentityHeaders;
 use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::path::SafePath;
 use addon_signer_core::gateway::route::{BackendAnchors, Route, RouteName, RouteTable};
 use addon_signer_core::gateway::routing::{Parent, References, Resolved, RoutePlan, Verdict, World, resolve};
-use addon_signer_core::identity::{AddOnName, AgentName, ClusterName, PeerIdentity};
+use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::oldest::MOST_ROUTES;
 use addon_signer_core::registry::Registry;
 use addon_signer_core::timestamp::Timestamp;
@@ -45,6 +43,7 @@ use addon_signer_platform::kubeconfig::Access;
 use addon_signer_platform::kubernetes;
 use addon_signer_platform::listing::{self, Selector};
 use backends::{backends, named_services};
+use certificate::{client, lacking};
 
 /// Explain what the gateway does.
 #[derive(Debug, Clone, Subcommand)]
@@ -99,6 +98,9 @@ struct Explanation {
     /// The problem that the client gets if the request is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<RefusalName>,
+    /// What the agent waits for, if the hub reports that it has no certificate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits_for: Option<String>,
     /// The AddOnSigner of the client's certificate.
     signer: String,
     /// The AddOnRoute that decides.
@@ -139,6 +141,7 @@ impl Explanation {
         let mut rows = Rows::new(&["WHAT", "ANSWER"]);
         let outcome = match &self.problem {
             Some(RefusalName { status, name }) => format!("refused with {status} ({name})"),
+            None if self.waits_for.is_some() => "passes once the agent has a certificate".to_owned(),
             None => "passes".to_owned(),
         };
         rows.add(["request", &outcome]);
@@ -147,6 +150,9 @@ impl Explanation {
             if let Some(value) = value {
                 rows.add([what, value]);
             }
+        }
+        if let Some(waits_for) = &self.waits_for {
+            rows.add(["waits for", waits_for]);
         }
         for why in &self.why {
             rows.add(["why", &capitalised(why)]);
@@ -180,6 +186,8 @@ struct Existing {
     references: References,
     /// The addon on the cluster, and nothing else.
     registry: Registry,
+    /// What its agent waits for, by the hub's report.
+    waits_for: Option<String>,
     /// The API server's time.
     now: Timestamp,
 }
@@ -230,10 +238,12 @@ impl Existing {
         references.bundles = bundles.map(|name| (name.to_owned(), Ok(BackendAnchors::default()))).collect();
         let all = ["0.0.0.0/0", "::/0"];
         references.networks = all.iter().filter_map(|network| network.parse().ok()).collect(); // both are networks
-        let registry = look_up(client, discover(client).await?, &args.cluster, &args.addon).await;
+        let api = discover(client).await?;
+        let waits_for = lacking(client, api, args).await?;
+        let registry = look_up(client, api, &args.cluster, &args.addon).await;
         let registry = registry.context("cannot get the ManagedCluster and the ManagedClusterAddOn")?;
         let now = CommandUser::ask(client).await.now.unwrap_or_else(|| Clock::default().now());
-        Ok(Self { signers, plans, unreadable, unresolved, namespaces, references, registry, now })
+        Ok(Self { signers, plans, unreadable, unresolved, namespaces, references, registry, waits_for, now })
     }
 
     fn explain(&self, args: &ExplainArgs) -> anyhow::Result<Explanation> {
@@ -279,6 +289,7 @@ impl Existing {
         Ok(Explanation {
             passes,
             problem,
+            waits_for: self.waits_for.clone(),
             signer: signer.name.clone(),
             path: route.as_ref().map(|route| route.path.to_string()),
             backend: route.as_ref().and_then(|route| route.backend.as_ref().ok()).map(|backend| {
@@ -372,23 +383,6 @@ impl Existing {
 struct Decided {
     route: Option<Arc<Route>>,
     outcome: Result<(), NoAccess>,
-}
-
-/// The agent with a certificate that begins now. Its identity and this time decide whether it is eligible.
-fn client(signer: &Arc<SignerTrust>, args: &ExplainArgs, now: Timestamp) -> anyhow::Result<Arc<Peer>> {
-    let (cluster, addon) = (args.cluster.clone(), args.addon.clone());
-    let identity = PeerIdentity { agent: AgentName::of_addon(&addon), cluster, addon };
-    Ok(Arc::new(Peer {
-        user: signer.convention.user(&identity),
-        groups: signer.convention.groups(&identity.cluster, &identity.addon),
-        identity,
-        signer: Arc::clone(signer),
-        issuer: "".into(),
-        serial: Serial::new(now, &SystemRandom::new())?,
-        not_before: now,
-        not_after: now,
-        headers: IdentityHeaders::default(),
-    }))
 }
 
 async fn list<K>(client: &Client) -> anyhow::Result<Vec<K>>

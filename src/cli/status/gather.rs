@@ -108,7 +108,7 @@ pub(in crate::cli) async fn gather(
     let signers = FleetSigners::list(client).await?;
     let has_gateways_apart = has_gateways_apart(client, namespace).await?;
     let brought = BroughtTrust::read(client, namespace, wanted).await?;
-    let clusters = accepted(client, wanted).await?;
+    let clusters = list_clusters(client, wanted).await?;
     let addons = installed(client, &signers, wanted, &clusters).await?;
     // Before the certificates, so that whoever gets one meanwhile has one or the other.
     let csrs = newest_csrs(client).await?;
@@ -139,7 +139,7 @@ pub(in crate::cli) async fn gather(
             unregistered,
             is_recorded,
             is_trusted: newest.is_some_and(|newest| signers.trusts(&key.addon, &newest.authority)),
-            csr: csrs.open(&key, newest.map(|newest| newest.not_before), &signers.answerers),
+            csr: csrs.open(&key, newest.map(|newest| newest.not_before).max(valid_from), &signers.answerers),
             holding,
             reported,
             trust: brought.of(&key, trust_by),
@@ -222,7 +222,7 @@ async fn installed(
     client: &Client,
     signers: &FleetSigners,
     wanted: &Selection,
-    clusters: &AcceptedClusters,
+    clusters: &Clusters,
 ) -> anyhow::Result<Installed> {
     let api = discover(client).await?;
     let mut addons = Installed::default();
@@ -230,13 +230,15 @@ async fn installed(
         let addon = &addon.object;
         let Some(key) = ocm::addon_key(addon).filter(|key| wanted.has(key)) else { return };
         let Some(served) = signers.of_addon.get(&key.addon) else {
-            addons.others.extend(Some(key).filter(|key| clusters.contains_key(key.cluster.as_str())));
+            let is_accepted = |key: &AddOnKey| clusters.get(key.cluster.as_str()).is_some_and(Option::is_some);
+            addons.others.extend(Some(key).filter(is_accepted));
             return;
         };
         let has_place = matches!(Placement::read(addon).place, Place::Namespace(_));
         // An unreadable revocation makes the addon ineligible.
         let revoked_before = ocm::revocation(addon).ok().flatten().map(|known| known.before);
-        let valid_from = ocm::created(addon).max(revoked_before).max(clusters.get(key.cluster.as_str()).copied());
+        let of_cluster = clusters.get(key.cluster.as_str()).copied().flatten();
+        let valid_from = ocm::created(addon).max(revoked_before).max(of_cluster);
         let status = addon.data.get("status").unwrap_or(&Value::Null);
         let [registered, lacking] = registrations(status, api, served);
         let read = InstalledAddOn {
@@ -253,28 +255,27 @@ async fn installed(
     Ok(addons)
 }
 
-/// Clusters with the times of their creation.
-type AcceptedClusters = BTreeMap<String, Timestamp>;
+/// The clusters, with the time of its creation for each that the hub has accepted and that is not being deleted.
+type Clusters = BTreeMap<String, Option<Timestamp>>;
 
-/// The clusters that the hub has accepted and that are not being deleted.
-async fn accepted(client: &Client, wanted: &Selection) -> anyhow::Result<AcceptedClusters> {
-    let mut accepted = BTreeMap::new();
+async fn list_clusters(client: &Client, wanted: &Selection) -> anyhow::Result<Clusters> {
+    let mut clusters = BTreeMap::new();
     let named = wanted.cluster.iter().map(|cluster| format!("metadata.name={cluster}")).collect::<String>();
     let listed = listing::each(clusters_api(client), Selector::fields(&named), |cluster| {
         let cluster = &cluster.object;
-        let created = ocm::created(cluster).filter(|_| ocm::hub_accepts_client(cluster));
-        if let Some(created) = created.filter(|_| !ocm::is_being_deleted(cluster)) {
-            accepted.insert(cluster.name_any(), created);
-        }
+        let is_accepted = ocm::hub_accepts_client(cluster) && !ocm::is_being_deleted(cluster);
+        clusters.insert(cluster.name_any(), ocm::created(cluster).filter(|_| is_accepted));
     });
     listed.await.context("ManagedClusters cannot be listed")?;
-    Ok(accepted)
+    Ok(clusters)
 }
 
 /// Why the hub's registry would refuse the addon.
-fn not_eligible(addon: &DynamicObject, key: &AddOnKey, accepted: &AcceptedClusters) -> Option<&'static str> {
-    if !accepted.contains_key(key.cluster.as_str()) {
-        return Some("the hub to accept the cluster");
+fn not_eligible(addon: &DynamicObject, key: &AddOnKey, clusters: &Clusters) -> Option<&'static str> {
+    match clusters.get(key.cluster.as_str()) {
+        None => return Some("a ManagedCluster of that name: there is none"),
+        Some(None) => return Some("the hub to accept the cluster"),
+        Some(Some(_)) => {}
     }
     if ocm::is_being_deleted(addon) {
         return Some("the addon to be gone: it is being deleted");

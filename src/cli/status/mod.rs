@@ -19,6 +19,7 @@ use crate::output::{Format, Rows};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_platform::kubernetes;
 pub(in crate::cli) use gather::{Gathered, Selection, gather};
+pub(in crate::cli) use reported::Reported;
 pub(in crate::cli) use row::Row;
 pub(in crate::cli) use signers::TrustBy;
 pub(in crate::cli) use state::AgentState;

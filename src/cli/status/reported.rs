@@ -12,7 +12,7 @@ const LONGEST_MESSAGE: usize = 512;
 
 /// What the hub reports in the condition of an addon. The cluster may write that condition too.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Reported {
+pub(in crate::cli) enum Reported {
     /// Its certificate.
     Issued {
         newest: Newest,
@@ -30,7 +30,7 @@ pub(super) enum Reported {
 
 impl Reported {
     /// Reads the status of a ManagedClusterAddOn.
-    pub(super) fn read(status: &Value) -> Option<Self> {
+    pub(in crate::cli) fn read(status: &Value) -> Option<Self> {
         let (holds, reason, message) = certificate_reported(status)?;
         let known = [Certification::NoCsr, Certification::Revoked, Certification::Outdated];
         if let Some(known) = known.iter().find(|it| it.message() == message) {

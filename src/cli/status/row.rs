@@ -191,7 +191,11 @@ mod tests {
     }
 
     fn refused() -> Option<OpenCsr> {
-        Some(OpenCsr::Refused { name: "r".to_owned(), why: "SubjectOfAnotherCluster: no.".to_owned() })
+        Some(OpenCsr::Refused {
+            name: "r".to_owned(),
+            why: "SubjectOfAnotherCluster: no.".to_owned(),
+            is_deleted: false,
+        })
     }
 
     fn assert_judged(facts: &Facts, state: AgentState, waits_for: Option<&str>) {

@@ -46,7 +46,7 @@ pub(super) async fn every_state_is_said(hub: &RealHub, admin: &Client) {
     for (spoke, state, waits_for) in [
         ("spoke1", "Certified", ""),
         ("spoke2", "NoCertificate", "the nearest that exists is example.com/telemetry"),
-        ("spoke3", "NotEligible", "the hub to accept the cluster"),
+        ("spoke3", "NotEligible", "a ManagedCluster of that name"),
         ("spoke4", "Refused", "SubjectOfAnotherCluster"),
         ("spoke5", "Revoked", "OCM's agent makes one when its Secret on the cluster is deleted"),
     ] {

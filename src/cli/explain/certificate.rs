@@ -1,0 +1,48 @@
+//! The agent's certificate, as far as it is known.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use kube::{Api, Client};
+use ring::rand::SystemRandom;
+
+use super::ExplainArgs;
+use crate::cli::status::Reported;
+use addon_signer_api::lenient::Lenient;
+use addon_signer_api::ocm::AddOnApi;
+use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::gateway::authz::Peer;
+use addon_signer_core::gateway::headers::IdentityHeaders;
+use addon_signer_core::identity::{AgentName, PeerIdentity};
+use addon_signer_core::timestamp::Timestamp;
+use addon_signer_core::trust::SignerTrust;
+use kube::api::DynamicObject;
+
+/// What the agent waits for, if it has no certificate by the hub's report.
+pub(super) async fn lacking(client: &Client, api: AddOnApi, args: &ExplainArgs) -> anyhow::Result<Option<String>> {
+    let addons: Api<Lenient<DynamicObject>> =
+        Api::namespaced_with(client.clone(), args.cluster.as_str(), &api.resource());
+    let addon = addons.get_opt(args.addon.as_str()).await.context("cannot get the ManagedClusterAddOn")?;
+    let status = addon.and_then(|addon| addon.object.data.get("status").map(Reported::read));
+    Ok(match status.flatten() {
+        Some(Reported::Waits { waits_for, .. }) => Some(waits_for),
+        _ => None,
+    })
+}
+
+/// The agent with a certificate that begins now. Its identity and this time decide whether it is eligible.
+pub(super) fn client(signer: &Arc<SignerTrust>, args: &ExplainArgs, now: Timestamp) -> anyhow::Result<Arc<Peer>> {
+    let (cluster, addon) = (args.cluster.clone(), args.addon.clone());
+    let identity = PeerIdentity { agent: AgentName::of_addon(&addon), cluster, addon };
+    Ok(Arc::new(Peer {
+        user: signer.convention.user(&identity),
+        groups: signer.convention.groups(&identity.cluster, &identity.addon),
+        identity,
+        signer: Arc::clone(signer),
+        issuer: "".into(),
+        serial: Serial::new(now, &SystemRandom::new())?,
+        not_before: now,
+        not_after: now,
+        headers: IdentityHeaders::default(),
+    }))
+}
