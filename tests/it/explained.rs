@@ -18,7 +18,7 @@ use crate::whole::mk_whole;
 use crate::whole::ours::enrolled;
 use test_kit::hub::{apply_route, change_signer, wait_ready};
 use test_kit::objects::{create_namespace, managed_cluster_addons};
-use test_kit::wait_until;
+use test_kit::{accept_cluster, install_addon, wait_until};
 
 async fn create_routes(admin: &Client, backend: SocketAddr) {
     let address = json!({ "address": backend.to_string() });
@@ -160,15 +160,19 @@ impl Both {
             is_due.then_some(status)
         })
         .await;
-        let url = format!("https://{host}/addons/telemetry/api/v1/receive");
-        let common = ["--cluster=spoke1", "--addon=telemetry", "--output=json", "--kubeconfig", &self.kubeconfig];
-        let words = [&["gateway", "explain", "POST", &url], &common[..], flags].concat();
-        let output = run(self.home.path(), &words).await;
-        assert_eq!(output.code, 0, "{}", output.stderr);
-        let output: Value = serde_json::from_str(&output.stdout).unwrap();
+        let output = self.explain(host, &[&["--cluster=spoke1"], flags].concat()).await;
         let refused = problem.map_or(Value::Null, |name| json!({ "status": status.as_u16(), "name": name }));
         assert_eq!((&output["passes"], &output["problem"]), (&problem.is_none().into(), &refused), "{host} {output}");
         output
+    }
+
+    async fn explain(&self, host: &str, flags: &[&str]) -> Value {
+        let url = format!("https://{host}/addons/telemetry/api/v1/receive");
+        let common = ["--addon=telemetry", "--output=json", "--kubeconfig", &self.kubeconfig];
+        let words = [&["gateway", "explain", "POST", &url], &common[..], flags].concat();
+        let output = run(self.home.path(), &words).await;
+        assert_eq!(output.code, 0, "{}", output.stderr);
+        serde_json::from_str(&output.stdout).unwrap()
     }
 }
 
@@ -188,6 +192,14 @@ async fn explain_refuses_whom_the_gateway_refuses() {
     let output = both.agree("gateway.example", None, &names).await;
     assert_eq!(output["assumed"].as_array().unwrap().len(), 2, "{output}");
     both.agree("other.example", Some("misdirected"), &names).await;
+    // One that has no agent.
+    accept_cluster(&admin, "spoke2").await;
+    install_addon(&admin, "spoke2", "telemetry").await;
+    wait_until(test_kit::hub::TIMEOUT, "the hub to say that there is no certificate", async || {
+        let output = both.explain(&own, &["--cluster=spoke2"]).await;
+        (output["passes"] == true && output["waitsFor"] == "its agent to make a CSR").then_some(())
+    })
+    .await;
 
     let (addons, merge) = (managed_cluster_addons(&admin, "spoke1").await, PatchParams::default());
     let clusters = Api::<DynamicObject>::all_with(admin.clone(), &managed_cluster_resource());
