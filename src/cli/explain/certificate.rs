@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context;
+use kube::api::DynamicObject;
 use kube::{Api, Client};
 use ring::rand::SystemRandom;
 
@@ -16,7 +17,6 @@ use addon_signer_core::gateway::headers::IdentityHeaders;
 use addon_signer_core::identity::{AgentName, PeerIdentity};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::trust::SignerTrust;
-use kube::api::DynamicObject;
 
 /// What the agent waits for, if it has no certificate by the hub's report.
 pub(super) async fn lacking(client: &Client, api: AddOnApi, args: &ExplainArgs) -> anyhow::Result<Option<String>> {

@@ -194,12 +194,13 @@ impl Notes {
     }
 }
 
-/// The configurations that the ledger has of AddOnSigners with registrations, the latest first. A specification that
-/// is refused now was also refused then, or is older than the rule, or another version's; its entries stay.
+/// The configurations that the ledger has of AddOnSigners with registrations, the latest first.
 async fn registering(ledger: &Ledger) -> Result<Vec<Arc<SignerConfig>>, LedgerError> {
     let (mut found, mut size) = (Vec::new(), 0);
     let take = |text: &str| {
+        // One that cannot be decoded is another version's. Its registrations stay.
         let spec: Option<AddOnSignerSpec> = serde_json::from_str(text).ok();
+        // One that is refused now was also refused then, or is older than the rule. Its registrations stay too.
         let config = spec.and_then(|spec| SignerConfig::read(&spec, None).ok());
         if let Some(config) = config.filter(|config| config.registers) {
             found.push(Arc::new(config));
