@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Limits;
 use super::ending::EndCause;
-use super::heads::Frames;
+use super::frames::Frames;
 use super::routes;
 use super::session::{GatewayShared, Session};
 use super::streams::{NewStreams, Streams};
@@ -113,13 +113,13 @@ async fn serve(tls: TlsStream<TcpStream>, mut permit: SessionPermit, session: Ar
     let answering = Arc::clone(&session);
     // Boxed, because hyper moves the future several times before it runs, and it takes kilobytes.
     let service = service_fn(move |request| Box::pin(routes::answer(Arc::clone(&answering), request)));
-    let too_many_heads = CancellationToken::new();
-    let io = Wire::to_client(tls, is_h2.then(|| Frames::of_client(&session.shared.stats, &too_many_heads)));
+    let too_many = CancellationToken::new();
+    let io = Wire::to_client(tls, is_h2.then(|| Frames::of_client(&session.shared.stats, &too_many, &session.unread)));
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(io), service);
     tokio::pin!(connection);
     let mut sweep = interval_at(Instant::now() + first, SWEEP);
     sweep.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut stopping = pin!(stopping(&session, is_h2, &stop, &too_many_heads));
+    let mut stopping = pin!(stopping(&session, is_h2, &stop, &too_many));
     let _agreed = Agreed(Arc::clone(&session));
     let mut end: Option<Instant> = None;
     let mut tunnel = None;
@@ -180,19 +180,14 @@ async fn carried(tunnel: &mut Option<BoxFuture<'static, ()>>) {
     }
 }
 
-/// Waits for `stop`, or for too many large heads, and returns the time by which the connection must have ended. HTTP/2
-/// itself tells the client which requests to send again. A client of HTTP/1.1 learns that the connection ends from the
-/// response to its next request, so an idle connection waits for that: a request that is under way when the connection
-/// is closed is lost, and many clients do not repeat a POST.
-async fn stopping(
-    session: &Session,
-    is_h2: bool,
-    stop: &CancellationToken,
-    too_many_heads: &CancellationToken,
-) -> Instant {
+/// Waits for `stop`, or for too many of what [`Frames`] counts, and returns the time by which the connection must have
+/// ended. HTTP/2 itself tells the client which requests to send again. A client of HTTP/1.1 learns that the connection
+/// ends from the response to its next request, so an idle connection waits for that: a request that is under way when
+/// the connection is closed is lost, and many clients do not repeat a POST.
+async fn stopping(session: &Session, is_h2: bool, stop: &CancellationToken, too_many: &CancellationToken) -> Instant {
     tokio::select! {
         () = stop.cancelled() => {}
-        () = too_many_heads.cancelled() => {}
+        () = too_many.cancelled() => {}
     }
     let drain = session.shared.limits.drain_timeout;
     let latest = Instant::now() + drain;
@@ -215,6 +210,7 @@ enum SessionVerdict {
 }
 
 fn verdict(session: &Session) -> SessionVerdict {
+    session.unread.sweep();
     match session.check() {
         Err(NotEligible::TooManyConnections { .. }) => return SessionVerdict::Ends, // counted when it was refused
         // The initial lists are incomplete, so absence is no reason to end the session yet.
@@ -227,7 +223,9 @@ fn verdict(session: &Session) -> SessionVerdict {
             return SessionVerdict::Ends;
         }
         Ok(peer) => {
-            session.still_used();
+            if session.is_busy() {
+                session.used();
+            }
             session.end_requests(&EndCause::Route, Some(&peer));
         }
     }

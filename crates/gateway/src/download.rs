@@ -14,6 +14,7 @@ use hyper::header::HeaderValue;
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
+use super::unread::without_buffer;
 use super::upload::{BodyError, UploadProgress};
 use addon_signer_core::gateway::permits::{MinRate, Tempo};
 
@@ -99,6 +100,7 @@ impl<B, C: Send + Sync + 'static> Download<B, C> {
     /// Wraps a piece, which waits for the client until it is dropped.
     fn hold(&self, piece: Bytes) -> Bytes {
         self.in_flight.pace.given();
+        let piece = without_buffer(piece);
         Bytes::from_owner(Untaken { piece, in_flight: Arc::clone(&self.in_flight) })
     }
 

@@ -54,7 +54,7 @@ impl Forward<'_> {
         let route = self.route(&request)?;
         self.in_flight.record.on(&route.name.to_string());
         let backend = access::backend(&route)?;
-        let upgrade = Upgrade::asked(&mut request, key, backend)?;
+        let upgrade = Upgrade::asked(&mut request, key, backend, &self.session.unread)?;
         let has_content = has_content(request.body());
         let wanted = match access::content(request.method(), has_content, route.delete_with_content)? {
             _ if upgrade.is_some() => ConnectionNeed::Upgrade,
@@ -130,7 +130,8 @@ impl Forward<'_> {
         parts.version = Version::default();
         parts.extensions.clear();
         self.replace_headers(&mut parts, route, upgrade).map_err(|error| Refusal::Backend(error.into()))?;
-        let upload = Upload::new(body, route.limits.max_body, limit, Arc::clone(progress));
+        let pieces = has_content(&body).then(|| self.session.unread.body());
+        let upload = Upload::new((body, pieces), route.limits.max_body, limit, Arc::clone(progress));
         Ok(Request::from_parts(parts, upload.counted(&self.in_flight.record)))
     }
 

@@ -21,6 +21,7 @@ use super::record::{BrokenAnswers, RequestRecord};
 use super::stats::GatewayStats;
 use super::tls::InEffect;
 use super::traffic::OpenSession;
+use super::unread::Unread;
 use super::upload::BodyError;
 use super::{Clock, Limits, SharedRegistry};
 use addon_signer_core::gateway::access::{self, NotEligible};
@@ -95,6 +96,7 @@ pub(super) struct Session {
     /// no session's permit.
     refused: OnceLock<NotEligible>,
     activity: Mutex<Activity>,
+    pub(super) unread: Arc<Unread>,
     /// Whether the gateway has cut the connection.
     is_cut: Arc<AtomicBool>,
     /// What the connection carries after HTTP has ended.
@@ -122,6 +124,7 @@ impl Session {
             admitted: OnceLock::new(),
             refused: OnceLock::new(),
             activity: Mutex::new(activity),
+            unread: Arc::default(),
             is_cut: Arc::default(),
             tunnel: Mutex::default(),
         }
@@ -258,13 +261,6 @@ impl Session {
     /// Whether a request is in flight.
     pub(super) fn is_busy(&self) -> bool {
         self.activity.lock().in_flight > 0
-    }
-
-    /// Notes that the certificate is in use while a request is in flight.
-    pub(super) fn still_used(&self) {
-        if self.is_busy() {
-            self.used();
-        }
     }
 
     /// Begins a request, which ends when the guard is dropped.

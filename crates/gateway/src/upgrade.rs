@@ -26,6 +26,7 @@ use super::ending::EndCause;
 use super::problem::Refusal;
 use super::record::{BACKEND_GONE, CLIENT_GONE, COMPLETE, RequestRecord, SILENT};
 use super::session::{InFlight, Session};
+use super::unread::{Pieces, Unread};
 use super::upload::has_content;
 use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::route::Backend;
@@ -39,6 +40,8 @@ pub(super) struct Upgrade {
     client: OnUpgrade,
     /// Present if the client speaks HTTP/2.
     key: Option<WebSocketKey>,
+    /// What the client sends, also before the backend has agreed.
+    pieces: Pieces,
 }
 
 impl Upgrade {
@@ -50,6 +53,7 @@ impl Upgrade {
         request: &mut Request<Incoming>,
         key: Option<WebSocketKey>,
         backend: &Backend,
+        unread: &Arc<Unread>,
     ) -> Result<Option<Self>, Refusal> {
         let headers = request.headers();
         let Some(protocol) = headers.get(UPGRADE).cloned() else { return Ok(None) };
@@ -61,7 +65,7 @@ impl Upgrade {
         if !is_one || !is_upgrade || backend.protocol.is_h2() || has_content(request.body()) {
             return Err(Refusal::Upgrade);
         }
-        Ok(Some(Self { protocol, client: hyper::upgrade::on(request), key }))
+        Ok(Some(Self { protocol, client: hyper::upgrade::on(request), key, pieces: unread.body() }))
     }
 
     /// Whether it is a CONNECT of HTTP/2 (RFC 8441), to which every 2xx means that the stream is open.
@@ -87,7 +91,7 @@ impl Upgrade {
         parts.version = Version::default();
         parts.extensions.clear();
         in_flight.record.upgraded();
-        let tunnel = Tunnel { client: self.client, backend, begun, idle, in_flight };
+        let tunnel = Tunnel { client: self.client, pieces: self.pieces, backend, begun, idle, in_flight };
         if let Some(key) = self.key {
             key.answer(&mut parts)?;
             tokio::spawn(tunnel.run()); // it ends with its request or with its stream
@@ -113,6 +117,7 @@ fn is_other_protocol(protocol: &HeaderValue) -> bool {
 /// A client and a backend that have agreed on another protocol.
 struct Tunnel {
     client: OnUpgrade,
+    pieces: Pieces,
     backend: Io,
     /// What the backend has sent with its response.
     begun: Bytes,
@@ -123,10 +128,10 @@ struct Tunnel {
 impl Tunnel {
     /// Copies until both sides have ended, nothing comes for too long, or the request must end.
     async fn run(self) {
-        let Self { client, mut backend, begun, idle, in_flight } = self;
+        let Self { client, pieces, mut backend, begun, idle, in_flight } = self;
         let Ok(client) = client.await else { return };
         let last = Mutex::new(Instant::now());
-        let mut client = Noticed { inner: TokioIo::new(client), last: &last, record: &in_flight.record };
+        let mut client = Noticed { inner: TokioIo::new(client), pieces, last: &last, record: &in_flight.record };
         let copying = async {
             client.write_all(&begun).await?;
             copy_bidirectional_with_sizes(&mut client, &mut backend, BUFFER, BUFFER).await
@@ -153,6 +158,7 @@ impl Tunnel {
 /// Notices when something was read or written, and how much.
 struct Noticed<'n, S> {
     inner: S,
+    pieces: Pieces,
     last: &'n Mutex<Instant>,
     record: &'n RequestRecord,
 }
@@ -166,7 +172,11 @@ impl<S> Noticed<'_, S> {
 impl<S: AsyncRead + Unpin> AsyncRead for Noticed<'_, S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let read = ready!(Pin::new(&mut self.inner).poll_read(cx, buf));
+        let Poll::Ready(read) = Pin::new(&mut self.inner).poll_read(cx, buf) else {
+            self.pieces.waits(true);
+            return Poll::Pending;
+        };
+        self.pieces.waits(false);
         self.failed(read)?;
         *self.last.lock() = Instant::now();
         self.record.received(buf.filled().len().saturating_sub(before));

@@ -13,6 +13,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::ending::EndCause;
 use super::record::RequestRecord;
+use super::unread::Pieces;
 use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::permits::{MinRate, Tempo};
 
@@ -156,6 +157,8 @@ impl UploadLimit {
 /// A request's body on its way to the backend. Trailers may carry no field that is removed from headers.
 pub(super) struct Upload<B = Incoming> {
     inner: B,
+    /// Present until it has ended.
+    pieces: Option<Pieces>,
     /// Where its bytes are counted.
     record: Option<Arc<RequestRecord>>,
     max: u64,
@@ -170,9 +173,14 @@ pub(super) struct Upload<B = Incoming> {
 }
 
 impl<B> Upload<B> {
-    pub(super) fn new(inner: B, max: u64, limit: UploadLimit, progress: Arc<UploadProgress>) -> Self {
+    pub(super) fn new(
+        (inner, pieces): (B, Option<Pieces>),
+        max: u64,
+        limit: UploadLimit,
+        progress: Arc<UploadProgress>,
+    ) -> Self {
         let (waiting, timer) = (None, None);
-        Self { inner, record: None, max, passed: 0, progress, limit, waiting, timer, is_untouched: true }
+        Self { inner, pieces, record: None, max, passed: 0, progress, limit, waiting, timer, is_untouched: true }
     }
 
     /// Counts its bytes.
@@ -233,13 +241,20 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Upload<B> {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
+        if let Some(pieces) = &this.pieces {
+            ready!(pieces.poll_room(cx));
+        }
         this.progress.set(Turn::Client);
         let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) else {
+            if let Some(pieces) = &mut this.pieces {
+                pieces.waits(true);
+            }
             return this.poll_slow(cx).map(|error| Some(Err(error)));
         };
         this.is_untouched = false;
         let Some(frame) = frame.transpose().map_err(|_| this.progress.fail(UploadError::Client))? else {
             this.progress.set(Turn::Backend);
+            this.pieces = None;
             return Poll::Ready(None);
         };
         this.progress.set(Turn::Backend);
@@ -248,6 +263,12 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Upload<B> {
         let mut frame = frame;
         if let Some(trailers) = frame.trailers_mut() {
             headers::strip_request(trailers);
+        }
+        if let Some(pieces) = &mut this.pieces {
+            frame = frame.map_data(|piece| pieces.take(piece));
+        }
+        if this.inner.is_end_stream() {
+            this.pieces = None;
         }
         Poll::Ready(Some(Ok(frame)))
     }
@@ -282,7 +303,7 @@ mod tests {
             let progress = UploadProgress::new();
             let silent = StreamBody::new(stream::pending::<Result<Frame<Bytes>, Infallible>>());
             let began = Instant::now();
-            let ended = Upload::new(silent, 100, limit, Arc::clone(&progress)).frame().await;
+            let ended = Upload::new((silent, None), 100, limit, Arc::clone(&progress)).frame().await;
             assert!(matches!(ended, Some(Err(BodyError::Upload(error))) if error == expected));
             assert_eq!(progress.failure(), Some(expected));
             assert!(began.elapsed() >= lasts);
@@ -294,7 +315,8 @@ mod tests {
         let fields = ["x-remote-user", "x_addon_signer_cluster", "connection", "host", "x-checksum"];
         let trailers = fields.map(|name| (name.parse().unwrap(), HeaderValue::from_static("x")));
         let last = stream::iter([Ok::<_, Infallible>(Frame::trailers(HeaderMap::from_iter(trailers)))]);
-        let mut upload = Upload::new(StreamBody::new(last), 0, UploadLimit::rate(RATE), UploadProgress::new());
+        let body = (StreamBody::new(last), None);
+        let mut upload = Upload::new(body, 0, UploadLimit::rate(RATE), UploadProgress::new());
         assert!(upload.is_untouched());
         let passed = upload.frame().await.unwrap().unwrap().into_trailers().unwrap();
         assert_eq!(passed.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-checksum"]);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-use super::heads::Frames;
+use super::frames::Frames;
 
 /// How long the client has to take the response and to end its side.
 const LINGER: Duration = Duration::from_secs(2);

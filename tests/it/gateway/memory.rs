@@ -17,7 +17,7 @@ use tokio::net::TcpSocket;
 use test_kit::gateway::{ANY, GatewayWorld, LIMITS, SOON, route};
 use test_kit::wait_until;
 
-const PIECE: usize = 1024;
+const PIECE: usize = 4 * 1024;
 /// The largest frame of HTTP/2 that the gateway reads at once.
 const FRAME: u64 = 16 * 1024;
 /// What Linux may add to a socket buffer that is almost full.
@@ -28,7 +28,7 @@ const UNREAD: u32 = 16 * 1024;
 const QUIET: Duration = Duration::from_millis(500);
 
 /// A backend that accepts connections and reads nothing.
-fn start_unreading() -> SocketAddr {
+pub(super) fn start_unreading() -> SocketAddr {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(UNREAD).unwrap();
     socket.bind(ANY).unwrap();

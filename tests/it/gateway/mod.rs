@@ -18,6 +18,7 @@ mod limits;
 mod memory;
 mod metrics;
 mod own_certificates;
+mod pieces;
 mod pool;
 mod protected;
 mod proxying;

@@ -22,7 +22,7 @@ use super::backend_tls::Shown;
 use super::connect::Io;
 use super::{BackendFailure, Pool, Silence};
 use crate::Limits;
-use crate::heads::Frames;
+use crate::frames::Frames;
 use crate::upload::{BodyError, Upload, UploadProgress};
 use crate::wire::Wire;
 

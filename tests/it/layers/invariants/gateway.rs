@@ -48,7 +48,7 @@ pub(super) const ROWS: [Row; 17] = [
         "What one connection of an agent keeps in memory is limited.",
         &[
             "clients_with_many_large_heads_lose_their_connection",
-            "heads_that_are_too_large_are_refused",
+            "a_client_with_a_piece_in_each_buffer_loses_its_connection",
             "an_upload_that_nobody_reads_is_taken_up_to_its_window",
             "so_many_pieces_wait_for_a_client_whatever_their_size",
         ],
