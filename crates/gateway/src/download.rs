@@ -14,13 +14,14 @@ use hyper::header::HeaderValue;
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep};
 
-use super::unread::without_buffer;
 use super::upload::{BodyError, UploadProgress};
 use addon_signer_core::gateway::permits::{MinRate, Tempo};
 
 /// How many pieces of a response may wait for the client. h2 bounds their bytes, but needs another 370 bytes or so for
 /// each, and a backend may send a byte at a time: without this bound 32,768 pieces would take 12 MB.
 const MOST_PIECES: usize = 64;
+/// Smaller pieces are copied: each keeps the buffer of 8 KiB or more that it was read into.
+const COPIED: usize = 8 * 1024;
 
 /// A request whose response is being sent. Each piece of the response holds it.
 struct Answering<C> {
@@ -100,7 +101,7 @@ impl<B, C: Send + Sync + 'static> Download<B, C> {
     /// Wraps a piece, which waits for the client until it is dropped.
     fn hold(&self, piece: Bytes) -> Bytes {
         self.in_flight.pace.given();
-        let piece = without_buffer(piece);
+        let piece = if piece.len() < COPIED { Bytes::copy_from_slice(&piece) } else { piece };
         Bytes::from_owner(Untaken { piece, in_flight: Arc::clone(&self.in_flight) })
     }
 

@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::Counter;
 use tokio_util::sync::CancellationToken;
 
 use super::GatewayStats;
-use super::unread::Unread;
+use super::unread::{FRAME_HEAD, Unread};
 
 /// How many heads of several frames end a connection gracefully; after twice as many it is cut.
 const MOST_SPLIT: usize = 2;
@@ -21,24 +21,26 @@ const MOST_SPLIT: usize = 2;
 const MOST_LARGE: usize = 8;
 /// In bytes, as HPACK encodes them.
 const LARGE: usize = 4 * 1024;
-/// How many buffers with pieces of bodies end a client's connection gracefully. Its 64 streams may have three each.
-const MANY_BUFFERS: usize = 192;
+/// How many buffers with pieces of bodies end a client's connection gracefully. Its 64 streams may have two each.
+const MANY_BUFFERS: usize = 128;
 /// With more than these it is cut. Each takes 10.5 KB, as measured, because the allocator leaves gaps.
-const MOST_BUFFERS: usize = 208;
+const MOST_BUFFERS: usize = 192;
 
 /// The client's preface, before the first frame (RFC 9113 section 3.4).
 const PREFACE: usize = 24;
-const FRAME_HEAD: usize = 9;
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const PUSH_PROMISE: u8 = 5;
 const END_HEADERS: u8 = 4;
+const END_STREAM: u8 = 1;
 
 /// How far a connection's frames have been read.
 #[derive(Debug)]
 pub(super) struct Frames {
     /// How many bytes follow before the next frame's header.
     skipped: usize,
+    /// How many bytes of the frame have been read.
+    begun: usize,
     head: [u8; FRAME_HEAD],
     known: usize,
     /// How many heads have continued in another frame.
@@ -76,31 +78,39 @@ impl Frames {
     }
 
     fn new(skipped: usize, ended: Counter, too_many: CancellationToken) -> Self {
-        Self { skipped, head: [0; FRAME_HEAD], known: 0, split: 0, large: 0, ended, too_many, bodies: None }
+        Self { skipped, begun: 0, head: [0; FRAME_HEAD], known: 0, split: 0, large: 0, ended, too_many, bodies: None }
     }
 
-    /// Reads the frames in these bytes.
+    /// How many bytes to read next: no more than a client's frame, or its header, needs. With the begin of the next
+    /// frame behind it, h2 would let the buffer grow to six times its size.
+    pub(super) fn wanted(&self) -> usize {
+        match self.skipped {
+            _ if self.bodies.is_none() => usize::MAX,
+            0 => FRAME_HEAD - self.known,
+            skipped => skipped,
+        }
+    }
+
+    /// Reads the frames in these bytes, whose buffer ends at this address.
     ///
     /// # Errors
     /// The peer keeps sending such heads, or such pieces, so the connection is cut.
-    pub(super) fn read(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn read(&mut self, mut bytes: &[u8], limit: usize) -> io::Result<()> {
         if let Some(bodies) = &mut self.bodies {
-            bodies.unread.read(bytes);
+            bodies.unread.read(bytes, limit, self.begun);
         }
         while !bytes.is_empty() {
             let skipped = self.skipped.min(bytes.len());
             self.skipped -= skipped;
-            if self.skipped == 0
-                && let Some(bodies) = &mut self.bodies
-            {
-                bodies.end_frame();
-            }
+            self.begun += skipped;
+            self.end_frame();
             let missing = (FRAME_HEAD - self.known).min(bytes.len() - skipped);
             let (head, rest) = bytes.split_at(skipped).1.split_at(missing);
             for (place, byte) in self.head.iter_mut().skip(self.known).zip(head) {
                 *place = *byte;
             }
             self.known += missing;
+            self.begun += missing;
             bytes = rest;
             if self.known == FRAME_HEAD {
                 self.known = 0;
@@ -111,8 +121,10 @@ impl Frames {
                     self.large += usize::from(self.skipped > LARGE);
                 }
                 if let Some(bodies) = &mut self.bodies {
-                    bodies.is_piece = kind == DATA && self.skipped > 0;
+                    // h2 keeps no others.
+                    bodies.is_piece = kind == DATA && (self.skipped > 0 || flags & END_STREAM != 0);
                 }
+                self.end_frame();
             }
         }
         let full = self.bodies.as_ref().filter(|bodies| bodies.kept > MANY_BUFFERS);
@@ -125,6 +137,16 @@ impl Frames {
         match full.is_some_and(|bodies| bodies.kept > MOST_BUFFERS) || self.is_over(2) {
             true => Err(io::Error::other("too many large heads, or pieces of bodies that no backend takes")),
             false => Ok(()),
+        }
+    }
+
+    /// Notes the end of a frame, if there is one.
+    fn end_frame(&mut self) {
+        if self.skipped == 0 && self.known == 0 {
+            self.begun = 0;
+            if let Some(bodies) = &mut self.bodies {
+                bodies.end_frame();
+            }
         }
     }
 
@@ -173,7 +195,7 @@ mod tests {
         for piece in [1, 2, 9, 24, 25, 4_096, bytes.len()] {
             let mut frames = mk_frames();
             for read in bytes.chunks(piece) {
-                frames.read(read).unwrap();
+                frames.read(read, 0).unwrap();
             }
             assert_eq!((frames.split, frames.large), (3, 3), "in pieces of {piece}");
         }
@@ -185,17 +207,17 @@ mod tests {
         let large = frame(HEADERS, END_HEADERS, LARGE + 1);
         for (head, most) in [(split, 2), (large, 8)] {
             let mut frames = mk_frames();
-            frames.read(&[0; PREFACE]).unwrap();
+            frames.read(&[0; PREFACE], 0).unwrap();
             for n in 1..2 * most {
-                frames.read(&head).unwrap();
+                frames.read(&head, 0).unwrap();
                 assert_eq!(frames.too_many.is_cancelled(), n >= most, "{n}");
             }
-            assert!(frames.read(&head).is_err());
+            assert!(frames.read(&head, 0).is_err());
             assert_eq!(frames.ended.get(), 1);
         }
         let mut frames = mk_frames();
-        frames.read(&[0; PREFACE]).unwrap();
-        (0..1_000).for_each(|_| frames.read(&frame(HEADERS, END_HEADERS, LARGE)).unwrap());
+        frames.read(&[0; PREFACE], 0).unwrap();
+        (0..1_000).for_each(|_| frames.read(&frame(HEADERS, END_HEADERS, LARGE), 0).unwrap());
         assert!(!frames.too_many.is_cancelled());
     }
 }

@@ -84,7 +84,7 @@ metrics! {
         pub sessions_ended: Counter = add("gateway_sessions_ended"),
         /// HTTP/2 connections ended because they had 2 heads of several frames, or 8 of more than 4 KiB (limits.md).
         pub large_heads_ended: Counter = add("gateway_large_heads_ended"),
-        /// HTTP/2 connections ended because pieces of bodies that no backend took kept more than 192
+        /// HTTP/2 connections ended because pieces of bodies that no backend took kept more than 128
         /// buffers (limits.md).
         pub unread_bodies_ended: Counter = add("gateway_unread_bodies_ended"),
         /// Connections ended because the client was idle, or read an answer at less than 256 bytes a second.

@@ -11,13 +11,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 use futures::task::AtomicWaker;
 use hyper::body::Bytes;
 use parking_lot::Mutex;
 
+/// The header of a frame, behind which h2 has the piece in the same buffer (RFC 9113 section 4.1).
+pub(super) const FRAME_HEAD: usize = 9;
 /// What h2 reads into, unless a frame is larger.
 const BUFFER: usize = 8 * 1024;
 /// So many pieces, which h2 keeps in a list, need as much memory as a buffer.
@@ -26,11 +28,13 @@ const IN_A_BUFFER: usize = 32;
 /// so for each.
 const MOST_PIECES: usize = 64;
 
-/// A buffer, or as much of a larger one.
+/// What h2 reads into. Addresses are as large as the memory that they are of.
 #[derive(Debug)]
 struct Buffer {
     /// The address behind the last byte that was read into it.
     end: usize,
+    /// The address behind its last byte.
+    limit: usize,
     pieces: usize,
     /// After how many sweeps its last piece came.
     sweep: u64,
@@ -38,7 +42,7 @@ struct Buffer {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By their addresses.
+    /// By the address of its first byte.
     buffers: BTreeMap<usize, Buffer>,
     /// The one that is being read into.
     current: usize,
@@ -47,23 +51,34 @@ struct State {
     sweeps: u64,
 }
 
+impl State {
+    /// How much memory the connection keeps, in buffers of the usual size.
+    fn kept(&self) -> usize {
+        let size = |(start, buffer): (&usize, &Buffer)| (buffer.limit - start).saturating_sub(FRAME_HEAD);
+        let buffers: usize = self.buffers.iter().map(|buffer| size(buffer).div_ceil(BUFFER)).sum();
+        buffers + self.buffers.values().map(|buffer| buffer.pieces).sum::<usize>() / IN_A_BUFFER
+    }
+}
+
 /// The pieces that a connection keeps.
 #[derive(Debug, Default)]
 pub(super) struct Unread(Mutex<State>);
 
 impl Unread {
-    /// Notes into which addresses the connection was read. A buffer is not read into again while it has a piece.
-    pub(super) fn read(&self, bytes: &[u8]) {
+    /// Notes into which memory the connection was read, whose buffer ends at `limit`. Before it are `begun` bytes of
+    /// the same frame. While a buffer has a piece, nothing is read into its memory again.
+    pub(super) fn read(&self, bytes: &[u8], limit: usize, begun: usize) {
         let range = bytes.as_ptr_range();
         let (start, end) = (range.start.addr(), range.end.addr());
         let mut state = self.0.lock();
         let State { buffers, current, .. } = &mut *state;
         match buffers.get_mut(current) {
-            Some(buffer) if buffer.end == start && start - *current < BUFFER => buffer.end = end,
+            Some(buffer) if (buffer.end, buffer.limit) == (start, limit) => buffer.end = end,
             _ => {
-                buffers.retain(|other, buffer| buffer.pieces > 0 && (buffer.end <= start || end <= *other));
+                let start = start.saturating_sub(begun);
+                buffers.retain(|other, buffer| buffer.pieces > 0 && (buffer.limit <= start || limit <= *other));
                 *current = start;
-                buffers.insert(start, Buffer { end, pieces: 0, sweep: 0 });
+                buffers.insert(start, Buffer { end, limit, pieces: 0, sweep: 0 });
             }
         }
     }
@@ -76,7 +91,7 @@ impl Unread {
             buffer.pieces += 1;
             buffer.sweep = *sweeps;
         }
-        buffers.len() + buffers.values().map(|buffer| buffer.pieces).sum::<usize>() / IN_A_BUFFER
+        state.kept()
     }
 
     /// Forgets pieces that came before the last sweep, if every body waits for its next one: then these were taken or
@@ -93,37 +108,61 @@ impl Unread {
     /// The pieces of a body that may have some. Called as soon as its request is seen.
     pub(super) fn body(self: &Arc<Self>) -> Pieces {
         self.0.lock().unread += 1;
-        Pieces { all: Arc::clone(self), on_the_way: Arc::default(), is_waiting: false }
+        let (is_waiting, reader) = (AtomicBool::new(false), AtomicWaker::new());
+        Pieces { body: Arc::new(Body { all: Arc::clone(self), is_waiting, reader }), on_the_way: Arc::default() }
     }
 
-    fn taken(&self, piece: &Bytes) {
-        let last = piece.as_ptr().addr() + piece.len() - 1;
+    /// Notes that a piece was taken. Returns the size of its buffer, if that is known.
+    fn taken(&self, piece: &Bytes) -> Option<usize> {
+        let last = (piece.as_ptr().addr() + piece.len()).saturating_sub(1);
         let mut state = self.0.lock();
         let State { buffers, current, .. } = &mut *state;
-        if let Some((start, buffer)) = buffers.range_mut(..=last).next_back()
-            && last < buffer.end
-        {
-            buffer.pieces = buffer.pieces.saturating_sub(1);
-            let (start, is_empty) = (*start, buffer.pieces == 0);
-            if is_empty && start != *current {
-                buffers.remove(&start);
-            }
+        let (start, buffer) = buffers.range_mut(..=last).next_back().filter(|(_, buffer)| last < buffer.limit)?;
+        buffer.pieces = buffer.pieces.saturating_sub(1);
+        let (start, size, is_empty) = (*start, buffer.limit - start, buffer.pieces == 0);
+        if is_empty && start != *current {
+            buffers.remove(&start);
+        }
+        Some(size)
+    }
+}
+
+/// A body, whose waker notices when hyper has a piece.
+#[derive(Debug)]
+struct Body {
+    all: Arc<Unread>,
+    /// Whether nothing is unread. Changed only while `all` is locked.
+    is_waiting: AtomicBool,
+    reader: AtomicWaker,
+}
+
+impl Body {
+    fn waits(&self, is_waiting: bool) {
+        let mut state = self.all.0.lock();
+        match (self.is_waiting.swap(is_waiting, Ordering::Relaxed), is_waiting) {
+            (false, true) => state.unread -= 1,
+            (true, false) => state.unread += 1,
+            _ => {}
         }
     }
 }
 
-/// Copies a piece, unless it has a buffer for itself.
-pub(super) fn without_buffer(piece: Bytes) -> Bytes {
-    if piece.len() < BUFFER { Bytes::copy_from_slice(&piece) } else { piece }
+impl Wake for Body {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.waits(false);
+        self.reader.wake();
+    }
 }
 
 /// The pieces of one body, which lasts until this is dropped.
 #[derive(Debug)]
 pub(super) struct Pieces {
-    all: Arc<Unread>,
+    body: Arc<Body>,
     on_the_way: Arc<OnTheWay>,
-    /// Whether it waits for its next piece.
-    is_waiting: bool,
 }
 
 impl Pieces {
@@ -140,31 +179,37 @@ impl Pieces {
         Poll::Ready(())
     }
 
-    /// Takes a piece, which is on the way until it is dropped.
-    pub(super) fn take(&mut self, piece: Bytes) -> Bytes {
-        self.waits(false);
-        if piece.is_empty() {
-            return piece;
+    /// Polls the body. While that returns `Pending` and hyper has no piece, nothing is unread.
+    pub(super) fn poll<T>(&self, cx: &Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
+        self.body.reader.register(cx.waker());
+        self.body.waits(true); // before hyper has the waker, which may be called at once
+        let polled = poll(&mut Context::from_waker(&Waker::from(Arc::clone(&self.body))));
+        if polled.is_ready() {
+            self.body.waits(false);
         }
-        self.all.taken(&piece);
-        self.on_the_way.number.fetch_add(1, Ordering::AcqRel);
-        Bytes::from_owner(Piece { bytes: without_buffer(piece), on_the_way: Arc::clone(&self.on_the_way) })
+        polled
     }
 
-    /// Notes whether the body waits for its next piece.
-    pub(super) fn waits(&mut self, is_waiting: bool) {
-        match (self.is_waiting, is_waiting) {
-            (false, true) => self.all.0.lock().unread -= 1,
-            (true, false) => self.all.0.lock().unread += 1,
-            _ => {}
+    /// Takes a piece, which is on the way until it is dropped. It is copied unless it fills most of its buffer.
+    pub(super) fn take(&self, piece: Bytes) -> Bytes {
+        let buffer = self.body.all.taken(&piece).unwrap_or(BUFFER);
+        if piece.is_empty() {
+            return Bytes::new(); // an empty one keeps its buffer too
         }
-        self.is_waiting = is_waiting;
+        let bytes = if piece.len() < buffer / 4 * 3 { Bytes::copy_from_slice(&piece) } else { piece };
+        self.on_the_way.number.fetch_add(1, Ordering::AcqRel);
+        Bytes::from_owner(Piece { bytes, on_the_way: Arc::clone(&self.on_the_way) })
+    }
+
+    /// Notes that the body has ended.
+    pub(super) fn end(&self) {
+        self.body.waits(true);
     }
 }
 
 impl Drop for Pieces {
     fn drop(&mut self) {
-        self.waits(true);
+        self.end();
     }
 }
 
@@ -200,12 +245,23 @@ mod tests {
 
     use super::*;
 
+    /// A buffer of this size.
+    fn mk_buffer(size: usize) -> Bytes {
+        Bytes::from(vec![b'x'; size])
+    }
+
+    /// Reads these bytes, which are a part of the buffer.
+    fn read(all: &Unread, buffer: &Bytes, from: usize, until: usize) {
+        let part = &buffer[from..until];
+        all.read(part, buffer.as_ptr().addr() + buffer.len(), 0);
+    }
+
     /// Reads buffers of one piece each. Returns these, and how much is kept then.
     fn receive(all: &Unread, pieces: usize) -> (Vec<Bytes>, usize) {
         let mut kept = 0;
         let buffer = |_| {
-            let bytes = Bytes::from(vec![b'x'; 100]);
-            all.read(&bytes);
+            let bytes = mk_buffer(100);
+            read(all, &bytes, 0, 100);
             kept = all.received();
             bytes.slice(10..11)
         };
@@ -216,22 +272,33 @@ mod tests {
         all.0.lock().buffers.values().filter(|buffer| buffer.pieces > 0).count()
     }
 
+    /// Polls the body in vain. Returns the waker that hyper has then.
+    fn wait(body: &Pieces) -> Waker {
+        let mut waker = None;
+        let polled = body.poll(&Context::from_waker(noop_waker_ref()), |cx| {
+            waker = Some(cx.waker().clone());
+            Poll::<()>::Pending
+        });
+        assert!(polled.is_pending());
+        waker.unwrap()
+    }
+
     #[test]
     fn a_buffer_counts_while_it_has_a_piece() {
         let all = Arc::new(Unread::default());
-        let mut body = all.body();
-        let buffer = Bytes::from(vec![b'x'; 100]);
-        all.read(&buffer[..50]);
+        let body = all.body();
+        let buffer = mk_buffer(100);
+        read(&all, &buffer, 0, 50);
         assert_eq!([all.received(), all.received()], [1, 1]);
-        all.read(&buffer[50..]);
-        assert_eq!(all.received(), 1, "it is the same one");
+        read(&all, &buffer, 50, 100);
+        assert_eq!([all.received(), all.received()], [1, 1], "it is the same one");
         let (others, number) = receive(&all, 3);
         assert_eq!(number, 4);
-        for (piece, left) in [(buffer.slice(..10), 4), (buffer.slice(10..50), 4), (buffer.slice(60..), 3)] {
+        let empty = buffer.slice(100..100);
+        for (piece, left) in [(buffer.slice(..10), 4), (buffer.slice(10..50), 4), (empty, 4), (buffer.slice(60..), 3)] {
             body.take(piece);
             assert_eq!(kept(&all), left);
         }
-        body.take(Bytes::new());
         body.take(Bytes::from_static(b"from elsewhere"));
         assert_eq!(kept(&all), 3);
         others.into_iter().for_each(|piece| drop(body.take(piece)));
@@ -239,42 +306,48 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_buffer_and_many_pieces_count_for_more() {
+    fn larger_buffers_and_many_pieces_count_for_more() {
         let all = Unread::default();
-        let large = vec![b'x'; 2 * BUFFER];
-        let number = large.chunks(BUFFER).map(|read| {
-            all.read(read);
-            all.received()
-        });
-        assert_eq!(number.last(), Some(2));
-        assert_eq!((0..IN_A_BUFFER).map(|_| all.received()).last(), Some(3));
+        for (size, sum) in [(BUFFER, 1), (2 * BUFFER + FRAME_HEAD, 3), (3 * BUFFER, 6)] {
+            let buffer = mk_buffer(size);
+            read(&all, &buffer, 0, 20);
+            assert_eq!(all.received(), sum, "{size}");
+            std::mem::forget(buffer); // as if h2 kept it
+        }
+        assert_eq!((0..IN_A_BUFFER).map(|_| all.received()).last(), Some(7));
     }
 
     #[test]
-    fn a_buffer_that_is_read_into_again_had_no_pieces_left() {
+    fn memory_that_is_read_into_again_had_no_pieces_left() {
         let all = Unread::default();
-        let [first, second] = [(); 2].map(|()| Bytes::from(vec![b'x'; 100]));
+        let [first, second] = [(); 2].map(|()| mk_buffer(100));
         for buffer in [&first, &second] {
-            all.read(buffer);
+            read(&all, buffer, 0, 50);
             all.received();
         }
-        all.read(&first[20..30]);
+        // The begin of the frame was moved there.
+        all.read(&first[90..95], first.as_ptr().addr() + 100, 80);
         assert_eq!(kept(&all), 1);
     }
 
     #[test]
-    fn only_small_pieces_are_copied() {
-        let mut body = Arc::<Unread>::default().body();
-        for (size, is_copied) in [(1, true), (BUFFER - 1, true), (BUFFER, false)] {
-            let piece = Bytes::from(vec![b'x'; size]);
+    fn pieces_are_copied_unless_they_fill_their_buffers() {
+        let all = Arc::<Unread>::default();
+        let body = all.body();
+        for (size, piece, is_copied) in [(100, 100, false), (100, 74, true), (100, 75, false), (BUFFER, 1, true)] {
+            let buffer = mk_buffer(size);
+            read(&all, &buffer, 0, size);
+            all.received();
+            let piece = buffer.slice(..piece);
             let taken = body.take(piece.clone());
-            assert_eq!((taken == piece, taken.as_ptr() != piece.as_ptr()), (true, is_copied), "{size}");
+            assert_eq!((taken == piece, taken.as_ptr() != piece.as_ptr()), (true, is_copied), "{size} {piece:?}");
         }
+        assert_ne!(body.take(Bytes::from_static(b"x")).as_ptr(), b"x".as_ptr(), "HTTP/1.1 has buffers as well");
     }
 
     #[test]
     fn so_many_pieces_of_a_body_are_on_the_way() {
-        let mut body = Arc::<Unread>::default().body();
+        let body = Arc::<Unread>::default().body();
         let cx = Context::from_waker(noop_waker_ref());
         let mut on_the_way: Vec<_> = (0..MOST_PIECES)
             .map(|_| {
@@ -290,9 +363,9 @@ mod tests {
     #[test]
     fn dropped_pieces_are_forgotten_once_every_body_waits() {
         let all = Arc::new(Unread::default());
-        let [mut one, other] = [all.body(), all.body()];
+        let [one, other] = [all.body(), all.body()];
         let _first = receive(&all, 10);
-        one.waits(true);
+        let waker = wait(&one);
         all.sweep();
         all.sweep();
         assert_eq!(kept(&all), 10, "they may be the other's");
@@ -300,10 +373,14 @@ mod tests {
         let _second = receive(&all, 2);
         all.sweep();
         assert_eq!(kept(&all), 2, "only these two may have come since the last sweep");
-        one.take(Bytes::new());
+        waker.wake_by_ref();
         all.sweep();
-        assert_eq!(kept(&all), 2, "they may be in the queue behind the one that was taken");
-        one.waits(true);
+        all.sweep();
+        assert_eq!(kept(&all), 2, "they are the first one's, whose backend does not ask for them");
+        assert!(one.poll(&Context::from_waker(noop_waker_ref()), |_| Poll::Ready(())).is_ready());
+        all.sweep();
+        assert_eq!(kept(&all), 2, "there may be another one behind the one that was taken");
+        wait(&one);
         all.sweep();
         assert_eq!(kept(&all), 1, "the last one is in the current buffer");
     }

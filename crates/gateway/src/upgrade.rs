@@ -172,11 +172,11 @@ impl<S> Noticed<'_, S> {
 impl<S: AsyncRead + Unpin> AsyncRead for Noticed<'_, S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let Poll::Ready(read) = Pin::new(&mut self.inner).poll_read(cx, buf) else {
-            self.pieces.waits(true);
-            return Poll::Pending;
-        };
-        self.pieces.waits(false);
+        let Self { inner, pieces, .. } = &mut *self;
+        let read = ready!(pieces.poll(cx, |cx| Pin::new(inner).poll_read(cx, buf)));
+        if read.is_err() || buf.filled().len() == before {
+            pieces.end();
+        }
         self.failed(read)?;
         *self.last.lock() = Instant::now();
         self.record.received(buf.filled().len().saturating_sub(before));

@@ -245,10 +245,12 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Upload<B> {
             ready!(pieces.poll_room(cx));
         }
         this.progress.set(Turn::Client);
-        let Poll::Ready(frame) = Pin::new(&mut this.inner).poll_frame(cx) else {
-            if let Some(pieces) = &mut this.pieces {
-                pieces.waits(true);
-            }
+        let inner = Pin::new(&mut this.inner);
+        let polled = match &this.pieces {
+            Some(pieces) => pieces.poll(cx, |cx| inner.poll_frame(cx)),
+            None => inner.poll_frame(cx),
+        };
+        let Poll::Ready(frame) = polled else {
             return this.poll_slow(cx).map(|error| Some(Err(error)));
         };
         this.is_untouched = false;
@@ -264,7 +266,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Upload<B> {
         if let Some(trailers) = frame.trailers_mut() {
             headers::strip_request(trailers);
         }
-        if let Some(pieces) = &mut this.pieces {
+        if let Some(pieces) = &this.pieces {
             frame = frame.map_data(|piece| pieces.take(piece));
         }
         if this.inner.is_end_stream() {

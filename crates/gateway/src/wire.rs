@@ -41,10 +41,15 @@ impl<S> Wire<S> {
 impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let before = buf.filled().len();
-        ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?;
-        let read = buf.filled().get(before..).unwrap_or_default();
-        Poll::Ready(this.frames.as_mut().map_or(Ok(()), |frames| frames.read(read)))
+        let Some(frames) = &mut this.frames else { return Pin::new(&mut this.inner).poll_read(cx, buf) };
+        let (before, room) = (buf.filled().len(), buf.remaining());
+        let part = buf.initialize_unfilled_to(room.min(frames.wanted()));
+        let limit = part.as_ptr().addr() + room;
+        let mut part = ReadBuf::new(part);
+        ready!(Pin::new(&mut this.inner).poll_read(cx, &mut part))?;
+        let read = part.filled().len();
+        buf.advance(read);
+        Poll::Ready(frames.read(buf.filled().get(before..).unwrap_or_default(), limit))
     }
 }
 
