@@ -205,8 +205,10 @@ impl Enroller {
         let object = self.order.object(self.order.wish().sign(&key, &rng)?);
         let attempt = Attempt { server: HUB, verb: "create", resource: RESOURCE };
         let created = answered(attempt, requests.create(&PostParams::default(), &object)).await?;
+        let (name, signer) = (created.name_any(), &self.order.signer_name);
+        tracing::info!(csr = name, %signer, "Made a CSR, and waits for the hub to answer it");
         let pem = addon_signer_core::encoding::pem::encode_private(&pkcs8);
-        Ok(PendingCsr { name: created.name_any(), key: Zeroizing::new(pem.as_bytes().to_vec()) })
+        Ok(PendingCsr { name, key: Zeroizing::new(pem.as_bytes().to_vec()) })
     }
 
     /// Whether the hub has published anchors other than these since it signed this certificate. Only what the hub wrote

@@ -18,7 +18,7 @@ use crate::registrations::wanted::Signers;
 use crate::tasks::{HubTasks, after_the_writer, send_news};
 use addon_signer_api::status::{AgentWithout, AgentsStatus};
 use addon_signer_core::ca::authority::AuthorityId;
-use addon_signer_core::certification::{AgentFacts, Certification, Newest, OpenCsr};
+use addon_signer_core::certification::{AgentFacts, Certification, Newest};
 use addon_signer_core::identity::{AddOnKey, AddOnName};
 use addon_signer_core::registry::{NotRegistered, Registry};
 use addon_signer_core::timestamp::Timestamp;
@@ -220,9 +220,7 @@ impl<'s> Fleet<'s> {
             let trusts = |newest: &Newest| {
                 self.signers_of(&key.addon).iter().any(|signer| self.is_trusted(signer, &newest.authority))
             };
-            // What was refused before a revocation says nothing about the time after it.
-            let since = newest.map(|newest| newest.not_before).max(registered.valid_from);
-            let open: Option<OpenCsr> = csrs.open(key, since, &self.answerers);
+            let open = csrs.open(key, newest, registered.valid_from, &self.answerers);
             let facts = AgentFacts {
                 eligibility: registered.eligibility,
                 valid_from: registered.valid_from,

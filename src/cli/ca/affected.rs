@@ -42,12 +42,25 @@ pub(super) struct AffectedAddOn {
     pub(super) valid_until: Option<Timestamp>,
     /// Whether that is certain.
     pub(super) is_known: bool,
+    /// Whether the hub reports its certificate as one that would no longer be accepted. A report may be old, and a
+    /// cluster may write it.
+    pub(super) is_reported: bool,
 }
 
 impl AffectedAddOn {
-    fn of(row: Row, is_known: bool) -> Self {
+    fn of(row: Row, loss: Loss) -> Self {
         let Row { cluster, addon, last_seen, valid_until, .. } = row;
-        Self { cluster, addon, last_seen, valid_until, is_known }
+        let (is_known, is_reported) = (loss == Loss::Certain, loss == Loss::Reported);
+        Self { cluster, addon, last_seen, valid_until, is_known, is_reported }
+    }
+
+    /// Whether it would be locked out.
+    fn verdict(&self) -> &'static str {
+        match (self.is_known, self.is_reported) {
+            (true, _) => "yes",
+            (false, true) => "by the hub's report",
+            (false, false) => "unknown",
+        }
     }
 }
 
@@ -56,9 +69,27 @@ impl AffectedAddOn {
 enum Loss {
     Certain,
     Possible,
-    /// By the hub's report it depends on another authority. The report may be older than its last certificate, and a
-    /// cluster may write it, so nothing is certain; but it is not worth a row.
+    /// It would, by the hub's report.
+    Reported,
+    /// By the hub's report it has no certificate, or one of another authority. The report may be older than its last
+    /// certificate, and a cluster may write it, so nothing is certain; but it is not worth a row.
     Unlikely,
+}
+
+impl Loss {
+    /// Of an addon on a cluster, when the certificates of this authority are no longer accepted.
+    fn of_authority(id: &str, row: &Row) -> Option<Self> {
+        let has_none = [AgentState::NoCertificate, AgentState::Revoked].contains(&row.state);
+        match row.depends_on.get(id) {
+            _ if row.state == AgentState::NotEligible => None,
+            Some(true) => Some(Self::Certain),
+            Some(false) if row.is_recorded => Some(Self::Possible),
+            Some(false) => Some(Self::Reported),
+            None if row.is_recorded => None,
+            None if row.depends_on.is_empty() && !has_none => Some(Self::Possible),
+            None => Some(Self::Unlikely),
+        }
+    }
 }
 
 impl Affected {
@@ -96,18 +127,7 @@ impl Affected {
     /// The addons with an agent that depends on a certificate of this authority.
     async fn holders(ca: &Ca, signer: &str, id: &str) -> anyhow::Result<Self> {
         let mine = ca.add_ons(signer).await?;
-        Self::rows(ca, |row| {
-            let is_eligible = mine.contains(&row.addon) && row.state != AgentState::NotEligible;
-            match row.depends_on.get(id) {
-                _ if !is_eligible => None,
-                Some(true) => Some(Loss::Certain),
-                Some(false) => Some(Loss::Possible),
-                None if row.is_recorded => None,
-                None if row.depends_on.is_empty() => Some(Loss::Possible),
-                None => Some(Loss::Unlikely),
-            }
-        })
-        .await
+        Self::rows(ca, |row| mine.contains(&row.addon).then(|| Loss::of_authority(id, row)).flatten()).await
     }
 
     /// The addons that may not trust the gateway's next authority; all of them if it is not published.
@@ -138,7 +158,7 @@ impl Affected {
         let judged: Vec<(Row, Loss)> = rows.into_iter().filter_map(|row| judge(&row).map(|loss| (row, loss))).collect();
         let unknown = no_ledger.filter(|_| !judged.is_empty());
         let affected = judged.into_iter().filter(|(_, loss)| *loss != Loss::Unlikely);
-        let addons = affected.map(|(row, loss)| AffectedAddOn::of(row, loss == Loss::Certain)).collect();
+        let addons = affected.map(|(row, loss)| AffectedAddOn::of(row, loss)).collect();
         Ok(Self { addons, unknown: unknown.map(|why| format!("the ledger was not asked: {why}")) })
     }
 
@@ -163,9 +183,8 @@ impl Affected {
         let mut rows = Rows::new(&["CLUSTER", "ADDON", "LAST SEEN", "CERTIFICATE ENDS", "LOCKED OUT"]);
         for addon in &self.addons {
             let time = |time: Option<Timestamp>| time.map_or_else(|| "unknown".to_owned(), |time| time.to_string());
-            let is_known = if addon.is_known { "yes" } else { "unknown" };
             let (seen, ends) = (time(addon.last_seen), time(addon.valid_until));
-            rows.add([&addon.cluster, &addon.addon, &seen, &ends, is_known]);
+            rows.add([&addon.cluster, &addon.addon, &seen, &ends, addon.verdict()]);
         }
         let mut text = if self.addons.is_empty() { String::new() } else { rows.render() };
         self.unknown.iter().for_each(|unknown| text.push_str(&format!("Unknown: {unknown}.\n")));
@@ -185,6 +204,7 @@ impl Affected {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::status::TrustBy;
 
     #[test]
     fn what_is_not_known_is_said_and_counts() {
@@ -197,9 +217,46 @@ mod tests {
         );
         let (cluster, addon) = ("c1".to_owned(), "a".to_owned());
         let valid_until = Some(Timestamp::from_unix(0));
-        let one = AffectedAddOn { cluster, addon, last_seen: None, valid_until, is_known: false };
+        let one = AffectedAddOn { cluster, addon, last_seen: None, valid_until, is_known: false, is_reported: false };
         let some = Affected { addons: vec![one], unknown: None };
         let row = some.as_table().lines().nth(1).map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "));
         assert_eq!(row.as_deref(), Some("c1 a unknown 1970-01-01T00:00:00Z unknown"));
+    }
+
+    #[test]
+    fn the_hubs_report_says_who_depends_on_an_authority() {
+        let row = |state, depends_on: &[(&str, bool)], is_recorded| Row {
+            cluster: "c1".to_owned(),
+            addon: "a".to_owned(),
+            state,
+            registered: true,
+            valid_until: None,
+            authority: None,
+            depends_on: depends_on.iter().map(|(id, is_certain)| ((*id).to_owned(), *is_certain)).collect(),
+            last_seen: None,
+            has_trust: None,
+            trust_by: TrustBy::Other,
+            waits_for: None,
+            is_recorded,
+        };
+        use AgentState::{Certified, NoCertificate, NotEligible, Refused, Revoked, Unknown};
+        for (row, loss, verdict) in [
+            (row(Certified, &[("a1", true)], true), Some(Loss::Certain), "yes"),
+            (row(Certified, &[("a1", false), ("a2", true)], true), Some(Loss::Possible), "unknown"),
+            (row(Certified, &[("a2", true)], true), None, ""),
+            (row(NoCertificate, &[], true), None, ""),
+            (row(Certified, &[("a1", false)], false), Some(Loss::Reported), "by the hub's report"),
+            (row(Certified, &[("a2", false)], false), Some(Loss::Unlikely), ""),
+            (row(NoCertificate, &[], false), Some(Loss::Unlikely), ""),
+            (row(Revoked, &[], false), Some(Loss::Unlikely), ""),
+            (row(Unknown, &[], false), Some(Loss::Possible), "unknown"),
+            (row(Refused, &[], false), Some(Loss::Possible), "unknown"),
+            (row(NotEligible, &[("a1", true)], true), None, ""),
+        ] {
+            assert_eq!(Loss::of_authority("a1", &row), loss, "{row:?}");
+            if let Some(loss) = loss.filter(|loss| *loss != Loss::Unlikely) {
+                assert_eq!(AffectedAddOn::of(row, loss).verdict(), verdict);
+            }
+        }
     }
 }

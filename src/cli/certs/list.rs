@@ -15,7 +15,6 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_core::units::parse_duration;
 use addon_signer_ledger::view::Certificate;
 use addon_signer_platform::clock::Clock;
-use addon_signer_platform::errors::explain;
 
 /// The widest column of names in a table; the serial number is never cut.
 const NAME_WIDTH: usize = 16;
@@ -89,23 +88,22 @@ pub(super) async fn run(args: ListArgs) -> anyhow::Result<()> {
     let access = args.source.access.clone();
     let source = LedgerSource::open(args.source).await?;
     let revocations = match &source {
-        _ if !is_of_valid => Revocations::default(),
-        LedgerSource::Hub(client) => Revocations::read(client, args.cluster).await?,
-        // A ledger may be read where there is no cluster.
-        LedgerSource::Ledger(_) => Revocations::connect(&access, args.cluster).await.unwrap_or_else(|error| {
-            eprintln!("Which of them are revoked is not known: {}", explain(error.as_ref()));
-            Revocations::default()
-        }),
+        _ if !is_of_valid && args.output != ListFormat::Table => Revocations::default(),
+        LedgerSource::Hub(client) if is_of_valid => Revocations::read(client, args.cluster).await?,
+        // Whoever may read the inventory may have no other right, and a ledger may be read where there is no cluster.
+        LedgerSource::Hub(client) => Revocations::or_none(Revocations::read(client, args.cluster)).await,
+        LedgerSource::Ledger(_) => Revocations::or_none(Revocations::connect(&access, args.cluster)).await,
     };
     let mut query = Query { filter, after: None, limit: PAGE_MAX };
     let mut left = if args.all { u64::MAX } else { args.limit };
-    let mut printer = Printer { format: args.output, now: Clock::default().now(), has_begun: false, printed: 0 };
+    let now = Clock::default().now();
+    let mut printer = Printer { format: args.output, now, revocations, has_begun: false, printed: 0 };
     let more = loop {
         let limit = u32::try_from(left).unwrap_or(PAGE_MAX);
         query.limit = if is_of_valid { PAGE_MAX } else { limit.min(PAGE_MAX) }; // some may be revoked
         let mut page = source.page(&query).await?;
         query.after = page.items.last().map(|last| last.cursor(&query));
-        page.items.retain(|certificate| !revocations.revokes(certificate));
+        page.items.retain(|certificate| !(is_of_valid && printer.revocations.revokes(certificate)));
         let is_cut = page.items.len() as u64 > left;
         page.items.truncate(usize::try_from(left).unwrap_or(usize::MAX));
         printer.page(&page.items)?;
@@ -124,6 +122,7 @@ pub(super) async fn run(args: ListArgs) -> anyhow::Result<()> {
 struct Printer {
     format: ListFormat,
     now: Timestamp,
+    revocations: Revocations,
     has_begun: bool,
     printed: usize,
 }
@@ -132,7 +131,7 @@ impl Printer {
     fn page(&mut self, items: &[Certificate]) -> anyhow::Result<()> {
         let first = !std::mem::replace(&mut self.has_begun, true);
         let text = match self.format {
-            ListFormat::Table => as_table(items, self.now, first),
+            ListFormat::Table => as_table(items, (self.now, &self.revocations), first),
             ListFormat::Json => as_json(items, self.printed == 0)?,
             ListFormat::Csv => as_csv(items, first)?,
         };
@@ -148,11 +147,15 @@ impl Printer {
     }
 }
 
-fn as_table(items: &[Certificate], now: Timestamp, first: bool) -> String {
+fn as_table(items: &[Certificate], (now, revocations): (Timestamp, &Revocations), first: bool) -> String {
     let header = ["SERIAL", "STATE", "CLUSTER", "ADDON", "NOT AFTER", "LAST SEEN"];
     let mut rows = Rows::new(if first { &header } else { &[] });
     for item in items {
-        let state = if item.is_expired(now) { "expired" } else { item.state.name() };
+        let state = match item.state.name() {
+            _ if item.is_expired(now) => "expired",
+            _ if revocations.revokes(item) => "revoked",
+            state => state,
+        };
         let addon = match (item.addon.as_str(), item.agent.as_str()) {
             ("", _) => item.signer.clone(), // the gateway's own
             (addon, agent) if addon == agent => addon.to_owned(),
@@ -256,14 +259,21 @@ mod tests {
 
     #[test]
     fn tables_fit_and_serial_numbers_are_whole() {
-        let text = as_table(&[mk_certificate()], Timestamp::from_unix(1), true);
+        let table = |second, is_revoked: bool, first| {
+            let mut revocations = Revocations::default();
+            let before = Timestamp::from_unix(i64::from(is_revoked));
+            revocations.revoke("production-europe-west-17", "telemetry", before);
+            as_table(&[mk_certificate()], (Timestamp::from_unix(second), &revocations), first)
+        };
+        let text = table(1, false, true);
         let expected = concat!(
             "SERIAL                                    STATE      CLUSTER           ADDON      NOT AFTER             ",
             "LAST SEEN\n0123456701234567012345670123456701234567  published  producti…west-17  telemetry  ",
             "1970-01-02T00:00:00Z  -\n",
         );
         assert_eq!(text, expected);
-        assert!(as_table(&[mk_certificate()], Timestamp::from_unix(86_401), false).contains("expired"));
+        assert!(table(86_401, true, false).contains("expired"));
+        assert!(table(1, true, false).contains("revoked"));
         assert_eq!(cut("1234567890123456"), "1234567890123456");
     }
 

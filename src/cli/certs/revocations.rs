@@ -1,18 +1,24 @@
 //! Which certificates were revoked. The ledger does not know: a revocation is an annotation of a ManagedClusterAddOn.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use kube::{Api, Client};
+use tokio::time::timeout;
 
 use addon_signer_api::ocm::{self, OcmObject};
 use addon_signer_core::identity::{AddOnKey, ClusterName};
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_hub::registrations::registry::discover;
 use addon_signer_ledger::view::Certificate;
+use addon_signer_platform::errors::explain;
 use addon_signer_platform::kubeconfig::Access;
 use addon_signer_platform::kubernetes;
 use addon_signer_platform::listing::{self, Selector};
+
+/// How long a list waits for what it can do without.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// For addons on clusters, the time before which their certificates must have begun to be revoked.
 #[derive(Debug, Default)]
@@ -42,9 +48,23 @@ impl Revocations {
         Ok(Self(all))
     }
 
+    /// What was read; on an error, or if nobody answers soon, none, with a line on standard error.
+    pub(super) async fn or_none(reading: impl Future<Output = anyhow::Result<Self>>) -> Self {
+        let read = timeout(PATIENCE, reading).await;
+        read.unwrap_or_else(|_| Err(anyhow!("the API server does not answer"))).unwrap_or_else(|error| {
+            eprintln!("Which of them are revoked is not known: {}", explain(error.as_ref()));
+            Self::default()
+        })
+    }
+
     /// Whether a certificate is revoked.
     pub(super) fn revokes(&self, certificate: &Certificate) -> bool {
         let before = self.0.get(&(certificate.cluster.clone(), certificate.addon.clone()));
         before.is_some_and(|before| certificate.not_before < *before)
+    }
+
+    #[cfg(test)]
+    pub(super) fn revoke(&mut self, cluster: &str, addon: &str, before: Timestamp) {
+        self.0.insert((cluster.to_owned(), addon.to_owned()), before);
     }
 }

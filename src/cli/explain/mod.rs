@@ -1,6 +1,7 @@
 //! `addon-signer gateway explain`: whether the gateway forwards a request, where to, and why, by the gateway's own
 //! code. It reads the objects with the caller's kubeconfig and sends nothing to the gateway.
 
+mod args;
 mod backends;
 mod certificate;
 
@@ -8,8 +9,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use clap::{Args, Subcommand};
-use hyper::{Method, Uri};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::PartialObjectMeta;
 use kube::{Api, Client, Resource, ResourceExt};
@@ -18,7 +17,7 @@ use serde::de::DeserializeOwned;
 
 use super::check::routes_check::{left_out, name_of, reported_by_hub};
 use crate::cli::caller::CommandUser;
-use crate::output::{Format, Rows};
+use crate::output::Rows;
 use addon_signer_api::route::{CONDITION_ACCEPTED, CONDITION_RESOLVED_REFS};
 use addon_signer_api::route_rules::route_plan;
 use addon_signer_api::trust::signer_trust;
@@ -31,7 +30,6 @@ use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::path::SafePath;
 use addon_signer_core::gateway::route::{BackendAnchors, Route, RouteName, RouteTable};
 use addon_signer_core::gateway::routing::{Parent, References, Resolved, RoutePlan, Verdict, World, resolve};
-use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_core::oldest::MOST_ROUTES;
 use addon_signer_core::registry::Registry;
 use addon_signer_core::timestamp::Timestamp;
@@ -39,61 +37,18 @@ use addon_signer_core::trust::SignerTrust;
 use addon_signer_gateway::{problem_of, problem_of_client};
 use addon_signer_hub::registrations::registry::{discover, look_up};
 use addon_signer_platform::clock::Clock;
-use addon_signer_platform::kubeconfig::Access;
 use addon_signer_platform::kubernetes;
 use addon_signer_platform::listing::{self, Selector};
+use args::ExplainArgs;
+pub(super) use args::GatewayCommand;
 use backends::{backends, named_services};
 use certificate::{client, lacking};
-
-/// Explain what the gateway does.
-#[derive(Debug, Clone, Subcommand)]
-pub(super) enum GatewayCommand {
-    /// Say whether the gateway forwards a request, where to, and why, by the gateway's own code, without sending it.
-    ///
-    /// It reads AddOnSigners, AddOnRoutes, Services, EndpointSlices, namespaces, the ManagedCluster and the
-    /// ManagedClusterAddOn. What it cannot read, such as the agent's certificate, it assumes, and says so. The exit
-    /// code is 0 whether or not the request passes.
-    Explain(ExplainArgs),
-}
-
-/// Arguments of `gateway explain`.
-#[derive(Debug, Clone, Args)]
-pub(super) struct ExplainArgs {
-    /// The cluster of the agent that sends the request.
-    #[arg(long)]
-    cluster: ClusterName,
-    /// The addon that sends the request.
-    #[arg(long)]
-    addon: AddOnName,
-    /// The method, such as POST, which every request of gRPC has.
-    #[arg(value_name = "METHOD")]
-    method: Method,
-    /// The URL as the agent writes it, such as https://gateway.example:8443/addons/telemetry/api/v1/receive; the path
-    /// of gRPC is /SERVICE/METHOD.
-    #[arg(value_name = "URL")]
-    url: Uri,
-    /// The names of the gateway, as the hub has them and in that order; may be repeated. Without them the URL's host is
-    /// taken for a name of the gateway.
-    #[arg(long, value_name = "NAME_OR_IP", value_delimiter = ',')]
-    gateway_name: Vec<Host>,
-    #[command(flatten)]
-    access: Access,
-    /// The output format.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
-    output: Format,
-}
-
-impl ExplainArgs {
-    fn authority(&self) -> &str {
-        self.url.authority().map_or("", |authority| authority.as_str())
-    }
-}
 
 /// The explanation, as `--output json` prints it.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Explanation {
-    /// Whether the gateway forwards the request or answers it itself.
+    /// Whether the gateway forwards the request or answers it itself. Not while the agent has no certificate.
     passes: bool,
     /// The problem that the client gets if the request is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -267,17 +222,17 @@ impl Existing {
             why.push(format!("{cause}."));
             RefusalName { status, name }
         });
-        let passes = problem.is_none();
+        let is_allowed = problem.is_none();
         if let Some(route) = &route {
             let number = table.of(&signer.name, &args.addon).len();
             let name = &route.name;
             why.push(format!(
                 "Of the addon's paths, that of the AddOnRoute {name} is the longest that matches; in all: {number}."
             ));
-        } else if passes {
+        } else if is_allowed {
             why.push("The gateway answers this path itself.".to_owned());
         }
-        if passes && route.is_some() {
+        if is_allowed && route.is_some() {
             let sentence = "The request has no header or body that is refused, and reaches no limit; its backend \
                             answers, and the hub's --backend-addresses and ClusterTrustBundles allow it.";
             assumed.push(sentence.to_owned());
@@ -287,7 +242,7 @@ impl Existing {
             why.push(format!("The AddOnSigner {} has the addon too; its agents have routes of their own.", other.name));
         }
         Ok(Explanation {
-            passes,
+            passes: is_allowed && self.waits_for.is_none(),
             problem,
             waits_for: self.waits_for.clone(),
             signer: signer.name.clone(),
@@ -324,7 +279,8 @@ impl Existing {
         let host = format!("The host {host} is a name of the gateway{not_first}; --gateway-name has this checked.");
         let certificate =
             format!("The agent has a valid certificate of the AddOnSigner {signer}, which begins at {from} or later.");
-        [certificate].into_iter().chain(args.gateway_name.is_empty().then_some(host)).collect()
+        let certificate = self.waits_for.is_none().then_some(certificate);
+        certificate.into_iter().chain(args.gateway_name.is_empty().then_some(host)).collect()
     }
 
     /// The table of a gateway with these names.

@@ -139,7 +139,7 @@ pub(in crate::cli) async fn gather(
             unregistered,
             is_recorded,
             is_trusted: newest.is_some_and(|newest| signers.trusts(&key.addon, &newest.authority)),
-            csr: csrs.open(&key, newest.map(|newest| newest.not_before).max(valid_from), &signers.answerers),
+            csr: csrs.open(&key, newest, valid_from, &signers.answerers),
             holding,
             reported,
             trust: brought.of(&key, trust_by),

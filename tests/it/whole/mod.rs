@@ -6,6 +6,7 @@ mod audit;
 pub(crate) mod client;
 mod company;
 mod compromise;
+mod cut_off;
 mod gateway_lease;
 mod ipv6;
 mod metrics;

@@ -15,14 +15,10 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
-use tempfile::TempDir;
-use tokio::task::JoinHandle;
-use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::client::ClientPair;
 use super::ours::enrolled;
-use super::silence::{OUTDATED, connection, keep_talking};
 use super::{Whole, active, get, options, prepare, rotate};
 use crate::gateway::backend;
 use test_kit::accounts::{HUB_GROUPS, HUB_USER};
@@ -30,10 +26,9 @@ use test_kit::gateways::{GatewayPod, deploy_gateways, gateway_pod};
 use test_kit::hub::{TIMEOUT, apply_route, change_signer};
 use test_kit::lease::leases;
 use test_kit::objects::{create_namespace, create_service, managed_cluster_addons};
-use test_kit::silence::Silence;
-use test_kit::{TestHub, accept_cluster, install_addon, wait_for, wait_until};
+use test_kit::{TestHub, wait_for, wait_until};
 
-const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
+pub(super) const RECEIVE: &str = "/addons/telemetry/api/v1/receive";
 
 pub(crate) async fn start_signer(hub: &TestHub, replica: &str) -> Whole {
     let client = hub.client_at(HUB_USER, &HUB_GROUPS, &Clock::default()).await;
@@ -69,7 +64,7 @@ pub(super) async fn report(admin: &Client, name: &str) -> Option<(String, Vec<St
     Some((lease.spec?.holder_identity.unwrap_or_default(), trusts))
 }
 
-async fn waits_for(admin: &Client) -> Option<String> {
+pub(super) async fn waits_for(admin: &Client) -> Option<String> {
     let signers: Api<AddOnSigner> = Api::all(admin.clone());
     signers.get("telemetry").await.unwrap().status?.rotation?.waiting_for
 }
@@ -250,94 +245,5 @@ async fn gateway_that_ends_is_unready_first_and_serves_meanwhile() {
     wait_for(TIMEOUT, "the gateway to end", stopping).await.unwrap().unwrap();
     assert_eq!(report(&admin, "gateway-1").await.unwrap().0, "");
     assert!(pair.call(address, Method::POST, RECEIVE).await.is_err());
-    signer.stop().await.unwrap();
-}
-
-/// Changes the AddOnSigner again and again, so that its watch is heard.
-fn keep_changing(admin: &Client) -> JoinHandle<()> {
-    let admin = admin.clone();
-    tokio::spawn(async move {
-        for n in 0.. {
-            change_signer(&admin, json!({"metadata": {"annotations": {"example.com/n": format!("{n}")}}})).await;
-            sleep(Duration::from_millis(300)).await;
-        }
-    })
-}
-
-/// A gateway that refuses everybody soon after the last word of the API server, which talks to it all the time.
-struct Bounded {
-    gateway: Whole,
-    pair: ClientPair,
-    /// What talks: about clusters and addons, and about signers.
-    talk: [JoinHandle<()>; 2],
-    /// Where the agent keeps its certificate.
-    _dir: TempDir,
-}
-
-impl Bounded {
-    async fn start(hub: &TestHub, admin: &Client, pod: GatewayPod) -> Self {
-        let bounds = AgeBounds { stale: Duration::from_secs(1), outdated: Some(OUTDATED) };
-        let options = HubOptions { registry_age: bounds, ..gateway_options("gateway-1", &pod) };
-        accept_cluster(admin, "noisy").await;
-        install_addon(admin, "noisy", "telemetry").await;
-        let talk = [keep_talking(admin), keep_changing(admin)];
-        let gateway = Whole::start_with(connection(pod.kubeconfig).await, options, Clock::default()).await;
-        let dir = tempfile::tempdir().unwrap();
-        let pair = enrolled(hub, admin, dir.path(), "spoke1", gateway.gateway).await;
-        let bounded = Self { gateway, pair, talk, _dir: dir };
-        wait_until(TIMEOUT, "a request to pass", async || bounded.answers(200).await).await;
-        bounded
-    }
-
-    async fn answers(&self, status: u16) -> Option<()> {
-        let (found, _) = self.pair.call(self.gateway.gateway, Method::POST, RECEIVE).await.ok()?;
-        (found == status).then_some(())
-    }
-}
-
-/// It could miss that an authority was dropped.
-#[tokio::test]
-async fn gateway_that_hears_nothing_of_signers_refuses_everybody() {
-    let hub = TestHub::start().await;
-    let admin = prepare(&hub, backend::start().await, "24h").await;
-    deploy_gateways(&hub).await;
-    let signer = start_signer(&hub, "signer-1").await;
-    let pod = gateway_pod(&hub, "gateway-1").await;
-    let bounded = Bounded::start(&hub, &admin, pod).await;
-    bounded.talk[1].abort();
-    wait_until(TIMEOUT, "the gateway to refuse everybody", async || bounded.answers(503).await).await;
-    // Only the signers were not heard of.
-    let again = keep_changing(&admin);
-    wait_until(TIMEOUT, "a request to pass again", async || bounded.answers(200).await).await;
-    again.abort();
-    bounded.talk[0].abort();
-    bounded.gateway.stop().await.unwrap();
-    signer.stop().await.unwrap();
-}
-
-/// It serves nobody by an outdated trust, and holds up nothing for ever: after its bound it refuses everybody, and a
-/// minute later the signer goes on without it (`core::gateway::replicas`).
-#[tokio::test]
-async fn gateway_that_is_cut_off_neither_serves_nor_blocks_for_ever() {
-    let hub = TestHub::start().await;
-    let admin = prepare(&hub, backend::start().await, "24h").await;
-    deploy_gateways(&hub).await;
-    let signer = start_signer(&hub, "signer-1").await;
-    let mut pod = gateway_pod(&hub, "gateway-1").await;
-    let way = Silence::in_front_of(&mut pod.kubeconfig).await;
-    let bounded = Bounded::start(&hub, &admin, pod).await;
-    let before = active(&admin).await;
-    drop(way);
-    bounded.talk.iter().for_each(JoinHandle::abort);
-    change_signer(&admin, json!({ "metadata": { "annotations": { ANNOTATION_ROTATE: "now" } } })).await;
-    let named = "1 of 1 gateways to trust the new authority: gateway-1";
-    wait_until(TIMEOUT, named, async || (waits_for(&admin).await? == named).then_some(())).await;
-    wait_until(TIMEOUT, "the gateway to refuse everybody", async || bounded.answers(503).await).await;
-    assert_eq!((active(&admin).await, waits_for(&admin).await.as_deref()), (before.clone(), Some(named)));
-    let after_a_minute = TIMEOUT * 4;
-    let new = async || (active(&admin).await != before).then_some(());
-    wait_until(after_a_minute, "the new authority to sign", new).await;
-    assert_eq!(bounded.answers(503).await, Some(()));
-    bounded.gateway.stop().await.unwrap();
     signer.stop().await.unwrap();
 }

@@ -31,6 +31,9 @@ use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::errors::explain;
 use addon_signer_telemetry::pulse::Pulse;
 
+/// That the gateway uses it. Its owner may not read the gateway's logs.
+const IN_EFFECT: &str = "All its paths are in effect. If a request fails nevertheless, its agent gets the cause: the \
+                         detail of the problem in the response, or grpc-message.";
 /// The shortest pause between two rounds, because another program may undo what the hub writes.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause before the hub writes again what another program keeps undoing.
@@ -168,7 +171,7 @@ fn status_of(judged: &Judged, now: Timestamp) -> AddOnRouteStatus {
         (Some(verdict), _) => [
             (CONDITION_ACCEPTED, &verdict.accepted, (ACCEPTED, "The AddOnSigner lets it attach.")),
             (CONDITION_RESOLVED_REFS, &verdict.resolved, (RESOLVED, "The backend was found.")),
-            (CONDITION_PROGRAMMED, &verdict.programmed, (PROGRAMMED, "All its paths are in effect.")),
+            (CONDITION_PROGRAMMED, &verdict.programmed, (PROGRAMMED, IN_EFFECT)),
         ]
         .map(|(kind, outcome, (reason, good))| match outcome {
             // The table of kubectl has the reason of Programmed.

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 
 use crate::csrs::action::{self, WAITS, csr_user};
 use crate::csrs::answerers::Answerers;
-use addon_signer_core::certification::OpenCsr;
+use addon_signer_core::certification::{Newest, OpenCsr};
 use addon_signer_core::identity::{AddOnKey, AddOnName, ClusterName};
 use addon_signer_core::names::LABEL_ADDON_NAME;
 use addon_signer_core::policy::cluster_of;
@@ -131,8 +131,16 @@ impl NewestCsrs {
     }
 
     /// The newest CSR of an addon, unless a later one has a certificate. CSRs for signer names of AddOnSigners come
-    /// first. A refusal counts only if the CSR was made after `since`.
-    pub fn open(&self, key: &AddOnKey, since: Option<Timestamp>, answerers: &Answerers) -> Option<OpenCsr> {
+    /// first. A refusal counts unless the CSR was made before the newest certificate, or before `valid_from`: what was
+    /// refused before a revocation says nothing about the time after it.
+    pub fn open(
+        &self,
+        key: &AddOnKey,
+        newest: Option<&Newest>,
+        valid_from: Option<Timestamp>,
+        answerers: &Answerers,
+    ) -> Option<OpenCsr> {
+        let since = newest.map(|newest| newest.not_before).max(valid_from);
         let of_addon = self.clusters.get(&key.cluster)?.get(&key.addon)?;
         let open = of_addon.iter().filter_map(|of_signer| Some((&*of_signer.signer_name, of_signer.open()?)));
         // What another program refuses is not known to be a fault.

@@ -36,7 +36,7 @@ fn key(cluster: &str) -> AddOnKey {
 }
 
 fn open(newest: &NewestCsrs, answerer: Option<&Answerer>) -> Option<OpenCsr> {
-    newest.open(&key("c1"), None, &answerers(answerer))
+    newest.open(&key("c1"), None, None, &answerers(answerer))
 }
 
 /// Of the signer name of [`mk_csr`].
@@ -103,10 +103,18 @@ fn csrs_for_our_signers_come_before_those_for_others() {
         newest.note(&other, None);
     }
     let ours = answerers(Some(&Answerer::default()));
-    let open = |since| newest.open(&key("c1"), since, &ours);
-    assert!(matches!(open(None), Some(OpenCsr::Refused { .. })));
-    let later = open(Some(Timestamp::from_unix(2)));
-    assert!(matches!(later, Some(OpenCsr::NoSuchSigner { .. })), "the certificate is newer than the refusal");
+    let time = Timestamp::from_unix;
+    let held = |begin| Newest { authority: "a".into(), not_before: time(begin), not_after: time(100) };
+    for (held, valid_from, counts) in [
+        (None, None, true),
+        (Some(held(1)), Some(time(1)), true),
+        (Some(held(2)), None, false),
+        (None, Some(time(2)), false),
+        (Some(held(1)), Some(time(2)), false),
+    ] {
+        let open = newest.open(&key("c1"), held.as_ref(), valid_from, &ours);
+        assert_eq!(matches!(open, Some(OpenCsr::Refused { .. })), counts, "{held:?}, valid from {valid_from:?}");
+    }
     assert_eq!(newest.clusters[&key("c1").cluster][&key("c1").addon].len(), MOST_SIGNERS);
     let unserved = |second, is_wanted| newest.unserved(Timestamp::from_unix(second), &ours, |_, _| is_wanted);
     assert_eq!(unserved(3, true), [("d.e/f2", 1, "r2"), ("d.e/f3", 1, "r3")]);
