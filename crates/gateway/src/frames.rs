@@ -81,14 +81,11 @@ impl Frames {
         Self { skipped, begun: 0, head: [0; FRAME_HEAD], known: 0, split: 0, large: 0, ended, too_many, bodies: None }
     }
 
-    /// How many bytes to read next: no more than a client's frame, or its header, needs. With the begin of the next
-    /// frame behind it, h2 would let the buffer grow to six times its size.
-    pub(super) fn wanted(&self) -> usize {
-        match self.skipped {
-            _ if self.bodies.is_none() => usize::MAX,
-            0 => FRAME_HEAD - self.known,
-            skipped => skipped,
-        }
+    /// How many bytes to read of a client at most: its frame or that one's header. With the begin of the next frame
+    /// behind it, h2 would let the buffer grow to six times its size.
+    pub(super) fn wanted(&self) -> Option<usize> {
+        self.bodies.as_ref()?;
+        Some(if self.skipped == 0 { FRAME_HEAD - self.known } else { self.skipped })
     }
 
     /// Reads the frames in these bytes, whose buffer ends at this address.

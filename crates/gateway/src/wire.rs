@@ -43,13 +43,17 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
         let this = self.get_mut();
         let Some(frames) = &mut this.frames else { return Pin::new(&mut this.inner).poll_read(cx, buf) };
         let (before, room) = (buf.filled().len(), buf.remaining());
-        let part = buf.initialize_unfilled_to(room.min(frames.wanted()));
-        let limit = part.as_ptr().addr() + room;
-        let mut part = ReadBuf::new(part);
-        ready!(Pin::new(&mut this.inner).poll_read(cx, &mut part))?;
-        let read = part.filled().len();
-        buf.advance(read);
-        Poll::Ready(frames.read(buf.filled().get(before..).unwrap_or_default(), limit))
+        match frames.wanted() {
+            None => ready!(Pin::new(&mut this.inner).poll_read(cx, buf))?,
+            Some(wanted) => {
+                let mut part = ReadBuf::new(buf.initialize_unfilled_to(wanted.min(room)));
+                ready!(Pin::new(&mut this.inner).poll_read(cx, &mut part))?;
+                let read = part.filled().len();
+                buf.advance(read);
+            }
+        }
+        let read = buf.filled().get(before..).unwrap_or_default();
+        Poll::Ready(frames.read(read, read.as_ptr().addr() + room))
     }
 }
 
