@@ -143,7 +143,7 @@ async fn commands_run_credential_plugins_and_the_agent_only_by_a_flag() {
     let file = write(home.path(), "exec", &kubeconfig).display().to_string();
     let reported = hub(&[], &format!("ca status --kubeconfig {file}")).await;
     assert!(reported.code == Some(0) && mark.exists(), "{}", reported.stderr);
-    assert_eq!(reported.stderr, "ran\n", "what it says is shown");
+    assert!(reported.stderr.starts_with("ran\n"), "what it says is shown");
     assert_eq!(std::fs::read_to_string(&mark).unwrap(), "ran\n", "it ran once");
     std::fs::remove_file(&mark).unwrap();
     let arguments = format!(

@@ -123,7 +123,10 @@ async fn advance_signer(
             follow_loss(ca, name, args, &authority).await
         }
         NextStep::Finish => {
-            let sentence = format!("{}; `addon-signer ca revoke` removes {authority} all the same", affected.count());
+            let sentence = format!(
+                "{}; `addon-signer ca revoke {name} {authority} --yes` removes it all the same",
+                affected.count()
+            );
             Err(affected.refused(args.output, sentence))
         }
     }

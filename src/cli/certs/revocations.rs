@@ -63,6 +63,7 @@ impl Revocations {
         before.is_some_and(|before| certificate.not_before < *before)
     }
 
+    /// Revokes what began before this time.
     #[cfg(test)]
     pub(super) fn revoke(&mut self, cluster: &str, addon: &str, before: Timestamp) {
         self.0.insert((cluster.to_owned(), addon.to_owned()), before);

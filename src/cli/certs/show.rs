@@ -7,6 +7,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::FromDer;
 
+use super::revocations::Revocations;
 use super::{LedgerSource, SourceArgs};
 use crate::output::Format;
 use addon_signer_core::keys::public::KeyKind;
@@ -29,26 +30,37 @@ pub struct ShowArgs {
 }
 
 pub(super) async fn run(args: ShowArgs) -> anyhow::Result<()> {
-    let details = LedgerSource::open(args.source).await?.details(&args.name).await?;
-    Ok(args.output.print(&details, |details| as_text(details, Clock::default().now()))?)
+    let access = args.source.access.clone();
+    let source = LedgerSource::open(args.source).await?;
+    let details = source.details(&args.name).await?;
+    let cluster = details.certificate.cluster.parse().ok(); // the gateway's own has none
+    let revocations = match (&source, args.output) {
+        (_, Format::Json) => Revocations::default(),
+        (LedgerSource::Hub(client), Format::Table) => Revocations::or_none(Revocations::read(client, cluster)).await,
+        (LedgerSource::Ledger(_), Format::Table) => Revocations::or_none(Revocations::connect(&access, cluster)).await,
+    };
+    Ok(args.output.print(&details, |details| as_text(details, &revocations, Clock::default().now()))?)
 }
 
-fn as_text(details: &Details, now: Timestamp) -> String {
-    let mut text: String =
-        facts(details, now).into_iter().map(|(name, fact)| format!("{name:<12}{}\n", terminal::line(&fact))).collect();
+fn as_text(details: &Details, revocations: &Revocations, now: Timestamp) -> String {
+    let mut text: String = facts(details, revocations, now)
+        .into_iter()
+        .map(|(name, fact)| format!("{name:<12}{}\n", terminal::line(&fact)))
+        .collect();
     if let Some(pem) = &details.pem {
         text.push_str("\nCertificate\n");
         text.push_str(&certificate(pem));
         text.push_str(&format!("\n{pem}"));
     }
     text.push_str(&format!("\nRequest\n\n{}\n", details.csr.trim_end()));
-    if let Some(pem) = &details.issuer_pem {
+    // An authority that was revoked is in no trust bundle any more.
+    if let Some(pem) = details.issuer_pem.as_ref().filter(|pem| !pem.is_empty()) {
         text.push_str(&format!("\nAuthority\n{}\n{pem}", certificate(pem)));
     }
     text
 }
 
-fn facts(details: &Details, now: Timestamp) -> Vec<(&'static str, String)> {
+fn facts(details: &Details, revocations: &Revocations, now: Timestamp) -> Vec<(&'static str, String)> {
     let certificate = &details.certificate;
     let holder = match certificate.cluster.as_str() {
         "" => "the gateway".to_owned(),
@@ -58,7 +70,7 @@ fn facts(details: &Details, now: Timestamp) -> Vec<(&'static str, String)> {
     let generation = &details.generation;
     let mut facts = vec![
         ("serial", certificate.serial.clone()),
-        ("state", state(details, now)),
+        ("state", state(details, revocations, now)),
         ("holder", holder),
         ("valid", format!("{} to {}", certificate.not_before, certificate.not_after)),
         ("last seen", last_seen(details)),
@@ -80,11 +92,12 @@ fn requester(details: &Details) -> String {
     format!("{}{}", details.requester, csr_user.unwrap_or_default())
 }
 
-fn state(details: &Details, now: Timestamp) -> String {
+fn state(details: &Details, revocations: &Revocations, now: Timestamp) -> String {
     let certificate = &details.certificate;
     let at = certificate.published_at.map(|at| format!(" at {at}")).unwrap_or_default();
     let expired = if certificate.is_expired(now) { ", expired" } else { "" };
-    format!("{}{at}{expired}", certificate.state)
+    let revoked = if revocations.revokes(certificate) { ", revoked" } else { "" };
+    format!("{}{at}{expired}{revoked}", certificate.state)
 }
 
 fn last_seen(details: &Details) -> String {
