@@ -99,6 +99,9 @@ pub enum Certification {
     NoCsr,
 }
 
+/// What comes before another CSR.
+const MEND: &str = "Mend that first (docs/addon-errors.md)";
+
 impl Certification {
     /// Judges what is known at this time.
     pub fn of(facts: &AgentFacts<'_>, now: Timestamp) -> Self {
@@ -167,11 +170,14 @@ impl Certification {
             }
             Self::Revoked => format!("a new CSR, because its certificates were revoked: {by_itself}"),
             Self::Open(OpenCsr::Refused { name, why, is_deleted: true }) => {
-                format!("a valid CSR instead of {name}, which was refused and then deleted: {why} Its agent makes one.")
+                format!(
+                    "a valid CSR instead of {name}, which was refused and then deleted: {why} {MEND}; then its agent \
+                     makes one."
+                )
             }
             Self::Open(OpenCsr::Refused { name, why, is_deleted: false }) => format!(
-                "a valid CSR instead of {name}, which was refused: {why} addon-signer-agent makes one by itself; OCM's \
-                 agent makes one when that is deleted: `kubectl delete csr {name}`."
+                "a valid CSR instead of {name}, which was refused: {why} {MEND}; then addon-signer-agent makes one by \
+                 itself, and OCM's agent when that is deleted: `kubectl delete csr {name}`."
             ),
             Self::Open(OpenCsr::Pending { waits_for }) => waits_for.clone(),
             Self::Open(OpenCsr::NoSuchSigner { name, signer_name, nearest }) => {
