@@ -21,6 +21,9 @@ const MOST_SPLIT: usize = 2;
 const MOST_LARGE: usize = 8;
 /// In bytes, as HPACK encodes them.
 const LARGE: usize = 4 * 1024;
+/// A client's trailers count as large from this size. h2 keeps them until their body is read, or until the response has
+/// ended, and a byte of them may become 200.
+const LARGE_TRAILERS: usize = 128;
 /// How many buffers with pieces of bodies end a client's connection gracefully. Its 64 streams may have two each.
 const MANY_BUFFERS: usize = 128;
 /// With more than these it is cut. Each takes 10.5 KB, as measured, because the allocator leaves gaps.
@@ -55,6 +58,8 @@ pub(super) struct Frames {
 #[derive(Debug)]
 struct Bodies {
     unread: Arc<Unread>,
+    /// The last stream that the client has begun.
+    last: u32,
     /// Whether the frame that is being read is a piece.
     is_piece: bool,
     /// How much the connection keeps, in buffers.
@@ -67,7 +72,7 @@ impl Frames {
     pub(super) fn of_client(stats: &GatewayStats, too_many: &CancellationToken, unread: &Arc<Unread>) -> Self {
         let ended = stats.unread_bodies_ended.clone();
         let unread = Arc::clone(unread);
-        let bodies = Bodies { unread, is_piece: false, kept: 0, ended };
+        let bodies = Bodies { unread, last: 0, is_piece: false, kept: 0, ended };
         let frames = Self::new(PREFACE, stats.large_heads_ended.clone(), too_many.clone());
         Self { bodies: Some(bodies), ..frames }
     }
@@ -111,11 +116,12 @@ impl Frames {
             bytes = rest;
             if self.known == FRAME_HEAD {
                 self.known = 0;
-                let [a, b, c, kind, flags, ..] = self.head;
+                let [a, b, c, kind, flags, stream @ ..] = self.head;
                 self.skipped = u32::from_be_bytes([0, a, b, c]) as usize;
                 if [HEADERS, PUSH_PROMISE].contains(&kind) {
                     self.split += usize::from(flags & END_HEADERS == 0);
-                    self.large += usize::from(self.skipped > LARGE);
+                    let is_first = self.bodies.as_mut().is_none_or(|bodies| bodies.begins(u32::from_be_bytes(stream)));
+                    self.large += usize::from(self.skipped > if is_first { LARGE } else { LARGE_TRAILERS });
                 }
                 if let Some(bodies) = &mut self.bodies {
                     // h2 keeps no others.
@@ -154,6 +160,13 @@ impl Frames {
 }
 
 impl Bodies {
+    /// Whether this head begins a stream: each has a higher number than those before (RFC 9113 section 5.1.1).
+    fn begins(&mut self, stream: u32) -> bool {
+        let is_new = stream > self.last;
+        self.last = self.last.max(stream);
+        is_new
+    }
+
     /// A piece counts when it is whole: h2 moves the begin of a frame that does not fit to the next buffer.
     fn end_frame(&mut self) {
         if std::mem::take(&mut self.is_piece) {
@@ -216,5 +229,28 @@ mod tests {
         frames.read(&[0; PREFACE], 0).unwrap();
         (0..1_000).for_each(|_| frames.read(&frame(HEADERS, END_HEADERS, LARGE), 0).unwrap());
         assert!(!frames.too_many.is_cancelled());
+    }
+
+    #[test]
+    fn trailers_of_a_client_are_large_sooner() {
+        let (stats, too_many) = (GatewayStats::default(), CancellationToken::new());
+        let mut frames = Frames::of_client(&stats, &too_many, &Arc::default());
+        frames.read(&[0; PREFACE], 0).unwrap();
+        let head = |stream: u8, payload| {
+            let mut head = frame(HEADERS, END_HEADERS, payload);
+            head[FRAME_HEAD - 1] = stream;
+            head
+        };
+        for stream in 1..=20 {
+            frames.read(&head(stream, LARGE), 0).unwrap();
+            frames.read(&head(stream, LARGE_TRAILERS), 0).unwrap();
+        }
+        assert_eq!(frames.large, 0);
+        for n in 1..2 * MOST_LARGE {
+            frames.read(&head(20, LARGE_TRAILERS + 1), 0).unwrap();
+            assert_eq!(too_many.is_cancelled(), n >= MOST_LARGE, "{n}");
+        }
+        assert!(frames.read(&head(20, LARGE_TRAILERS + 1), 0).is_err());
+        assert_eq!(stats.large_heads_ended.get(), 1);
     }
 }

@@ -90,7 +90,11 @@ pub(super) async fn run(args: ListArgs) -> anyhow::Result<()> {
     let revocations = match &source {
         _ if !is_of_valid && args.output != ListFormat::Table => Revocations::default(),
         LedgerSource::Hub(client) if is_of_valid => Revocations::read(client, args.cluster).await?,
-        // Whoever may read the inventory may have no other right, and a ledger may be read where there is no cluster.
+        // A ledger may be read where there is no cluster.
+        LedgerSource::Ledger(_) if is_of_valid => {
+            Revocations::connect(&access, args.cluster).await.unwrap_or_else(Revocations::unknown)
+        }
+        // Whoever may read the inventory may have no other right.
         LedgerSource::Hub(client) => Revocations::or_none(Revocations::read(client, args.cluster)).await,
         LedgerSource::Ledger(_) => Revocations::or_none(Revocations::connect(&access, args.cluster)).await,
     };

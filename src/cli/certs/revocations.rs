@@ -51,10 +51,14 @@ impl Revocations {
     /// What was read; on an error, or if nobody answers soon, none, with a line on standard error.
     pub(super) async fn or_none(reading: impl Future<Output = anyhow::Result<Self>>) -> Self {
         let read = timeout(PATIENCE, reading).await;
-        read.unwrap_or_else(|_| Err(anyhow!("the API server does not answer"))).unwrap_or_else(|error| {
-            eprintln!("Which of them are revoked is not known: {}", explain(error.as_ref()));
-            Self::default()
-        })
+        let late = || anyhow!("the API server has not answered within {} s", PATIENCE.as_secs());
+        read.unwrap_or_else(|_| Err(late())).unwrap_or_else(Self::unknown)
+    }
+
+    /// None, because of this error, with a line on standard error.
+    pub(super) fn unknown(error: anyhow::Error) -> Self {
+        eprintln!("Which of them are revoked is not known: {}", explain(error.as_ref()));
+        Self::default()
     }
 
     /// Whether a certificate is revoked.

@@ -34,10 +34,10 @@ pub(super) async fn run(args: ShowArgs) -> anyhow::Result<()> {
     let source = LedgerSource::open(args.source).await?;
     let details = source.details(&args.name).await?;
     let cluster = details.certificate.cluster.parse().ok(); // the gateway's own has none
-    let revocations = match (&source, args.output) {
-        (_, Format::Json) => Revocations::default(),
-        (LedgerSource::Hub(client), Format::Table) => Revocations::or_none(Revocations::read(client, cluster)).await,
-        (LedgerSource::Ledger(_), Format::Table) => Revocations::or_none(Revocations::connect(&access, cluster)).await,
+    let revocations = match &source {
+        _ if args.output == Format::Json || cluster.is_none() => Revocations::default(),
+        LedgerSource::Hub(client) => Revocations::or_none(Revocations::read(client, cluster)).await,
+        LedgerSource::Ledger(_) => Revocations::or_none(Revocations::connect(&access, cluster)).await,
     };
     Ok(args.output.print(&details, |details| as_text(details, &revocations, Clock::default().now()))?)
 }

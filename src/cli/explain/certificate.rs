@@ -6,12 +6,15 @@ use anyhow::Context;
 use kube::api::DynamicObject;
 use kube::{Api, Client};
 use ring::rand::SystemRandom;
+use serde_json::Value;
 
 use super::ExplainArgs;
 use crate::cli::status::Reported;
 use addon_signer_api::lenient::Lenient;
 use addon_signer_api::ocm::AddOnApi;
+use addon_signer_api::registrations::certificate_reported;
 use addon_signer_core::ca::serial::Serial;
+use addon_signer_core::conditions::NOT_ELIGIBLE;
 use addon_signer_core::gateway::authz::Peer;
 use addon_signer_core::gateway::headers::IdentityHeaders;
 use addon_signer_core::identity::{AgentName, PeerIdentity};
@@ -23,8 +26,11 @@ pub(super) async fn lacking(client: &Client, api: AddOnApi, args: &ExplainArgs) 
     let addons: Api<Lenient<DynamicObject>> =
         Api::namespaced_with(client.clone(), args.cluster.as_str(), &api.resource());
     let addon = addons.get_opt(args.addon.as_str()).await.context("cannot get the ManagedClusterAddOn")?;
-    let status = addon.and_then(|addon| addon.object.data.get("status").map(Reported::read));
-    Ok(match status.flatten() {
+    let status = addon.as_ref().and_then(|addon| addon.object.data.get("status"));
+    // Whether it is eligible is judged here; the report may be older.
+    let is_counted =
+        |status: &&Value| certificate_reported(status).is_some_and(|(_, reason, _)| reason != NOT_ELIGIBLE);
+    Ok(match status.filter(is_counted).and_then(Reported::read) {
         Some(Reported::Waits { waits_for, .. }) => Some(waits_for),
         _ => None,
     })

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures::task::AtomicWaker;
@@ -46,6 +46,8 @@ struct State {
     buffers: BTreeMap<usize, Buffer>,
     /// The one that is being read into.
     current: usize,
+    /// How many pieces there were at most. h2's list does not shrink.
+    most_pieces: usize,
     /// Bodies that do not wait for their next piece, so some may be unread.
     unread: usize,
     sweeps: u64,
@@ -56,7 +58,7 @@ impl State {
     fn kept(&self) -> usize {
         let size = |(start, buffer): (&usize, &Buffer)| (buffer.limit - start).saturating_sub(FRAME_HEAD);
         let buffers: usize = self.buffers.iter().map(|buffer| size(buffer).div_ceil(BUFFER)).sum();
-        buffers + self.buffers.values().map(|buffer| buffer.pieces).sum::<usize>() / IN_A_BUFFER
+        buffers + self.most_pieces / IN_A_BUFFER
     }
 }
 
@@ -91,6 +93,8 @@ impl Unread {
             buffer.pieces += 1;
             buffer.sweep = *sweeps;
         }
+        let pieces = buffers.values().map(|buffer| buffer.pieces).sum();
+        state.most_pieces = state.most_pieces.max(pieces);
         state.kept()
     }
 
@@ -98,7 +102,7 @@ impl Unread {
     /// dropped. Called once a second.
     pub(super) fn sweep(&self) {
         let mut state = self.0.lock();
-        let State { buffers, current, unread, sweeps } = &mut *state;
+        let State { buffers, current, unread, sweeps, .. } = &mut *state;
         if *unread == 0 {
             buffers.retain(|start, buffer| start == current || buffer.sweep == *sweeps);
         }
@@ -108,8 +112,8 @@ impl Unread {
     /// The pieces of a body that may have some. Called as soon as its request is seen.
     pub(super) fn body(self: &Arc<Self>) -> Pieces {
         self.0.lock().unread += 1;
-        let (is_waiting, reader) = (AtomicBool::new(false), AtomicWaker::new());
-        Pieces { body: Arc::new(Body { all: Arc::clone(self), is_waiting, reader }), on_the_way: Arc::default() }
+        let (all, progress, reader) = (Arc::clone(self), AtomicU8::new(UNREAD), AtomicWaker::new());
+        Pieces { body: Arc::new(Body { all, progress, reader }), on_the_way: Arc::default() }
     }
 
     /// Notes that a piece was taken. Returns the size of its buffer, if that is known.
@@ -131,17 +135,29 @@ impl Unread {
 #[derive(Debug)]
 struct Body {
     all: Arc<Unread>,
-    /// Whether nothing is unread. Changed only while `all` is locked.
-    is_waiting: AtomicBool,
+    /// One of the constants. Changed only while `all` is locked.
+    progress: AtomicU8,
     reader: AtomicWaker,
 }
 
+/// Pieces may be unread.
+const UNREAD: u8 = 0;
+/// The same, but hyper has called the waker since the last poll began, or the body is not being polled.
+const WOKEN: u8 = 1;
+/// Nothing is unread until hyper calls the waker.
+const WAITING: u8 = 2;
+/// hyper may still have the waker.
+const OVER: u8 = 3;
+
 impl Body {
-    fn waits(&self, is_waiting: bool) {
+    fn set(&self, change: impl FnOnce(u8) -> u8) {
         let mut state = self.all.0.lock();
-        match (self.is_waiting.swap(is_waiting, Ordering::Relaxed), is_waiting) {
-            (false, true) => state.unread -= 1,
-            (true, false) => state.unread += 1,
+        let before = self.progress.load(Ordering::Relaxed);
+        let after = if before == OVER { OVER } else { change(before) };
+        self.progress.store(after, Ordering::Relaxed);
+        match (before < WAITING, after < WAITING) {
+            (true, false) => state.unread -= 1,
+            (false, true) => state.unread += 1,
             _ => {}
         }
     }
@@ -153,7 +169,7 @@ impl Wake for Body {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.waits(false);
+        self.set(|_| WOKEN);
         self.reader.wake();
     }
 }
@@ -182,11 +198,11 @@ impl Pieces {
     /// Polls the body. While that returns `Pending` and hyper has no piece, nothing is unread.
     pub(super) fn poll<T>(&self, cx: &Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
         self.body.reader.register(cx.waker());
-        self.body.waits(true); // before hyper has the waker, which may be called at once
+        self.body.set(|before| if before == WOKEN { UNREAD } else { before });
         let polled = poll(&mut Context::from_waker(&Waker::from(Arc::clone(&self.body))));
-        if polled.is_ready() {
-            self.body.waits(false);
-        }
+        let is_pending = polled.is_pending();
+        // The waker may have been called before the poll ended.
+        self.body.set(|before| if is_pending && before != WOKEN { WAITING } else { WOKEN });
         polled
     }
 
@@ -203,7 +219,7 @@ impl Pieces {
 
     /// Notes that the body has ended.
     pub(super) fn end(&self) {
-        self.body.waits(true);
+        self.body.set(|_| OVER);
     }
 }
 
@@ -240,148 +256,4 @@ impl Drop for Piece {
 }
 
 #[cfg(test)]
-mod tests {
-    use futures::task::noop_waker_ref;
-
-    use super::*;
-
-    /// A buffer of this size.
-    fn mk_buffer(size: usize) -> Bytes {
-        Bytes::from(vec![b'x'; size])
-    }
-
-    /// Reads these bytes, which are a part of the buffer.
-    fn read(all: &Unread, buffer: &Bytes, from: usize, until: usize) {
-        let part = &buffer[from..until];
-        all.read(part, buffer.as_ptr().addr() + buffer.len(), 0);
-    }
-
-    /// Reads buffers of one piece each. Returns these, and how much is kept then.
-    fn receive(all: &Unread, pieces: usize) -> (Vec<Bytes>, usize) {
-        let mut kept = 0;
-        let buffer = |_| {
-            let bytes = mk_buffer(100);
-            read(all, &bytes, 0, 100);
-            kept = all.received();
-            bytes.slice(10..11)
-        };
-        ((0..pieces).map(buffer).collect(), kept)
-    }
-
-    fn kept(all: &Unread) -> usize {
-        all.0.lock().buffers.values().filter(|buffer| buffer.pieces > 0).count()
-    }
-
-    /// Polls the body in vain. Returns the waker that hyper has then.
-    fn wait(body: &Pieces) -> Waker {
-        let mut waker = None;
-        let polled = body.poll(&Context::from_waker(noop_waker_ref()), |cx| {
-            waker = Some(cx.waker().clone());
-            Poll::<()>::Pending
-        });
-        assert!(polled.is_pending());
-        waker.unwrap()
-    }
-
-    #[test]
-    fn a_buffer_counts_while_it_has_a_piece() {
-        let all = Arc::new(Unread::default());
-        let body = all.body();
-        let buffer = mk_buffer(100);
-        read(&all, &buffer, 0, 50);
-        assert_eq!([all.received(), all.received()], [1, 1]);
-        read(&all, &buffer, 50, 100);
-        assert_eq!([all.received(), all.received()], [1, 1], "it is the same one");
-        let (others, number) = receive(&all, 3);
-        assert_eq!(number, 4);
-        let empty = buffer.slice(100..100);
-        for (piece, left) in [(buffer.slice(..10), 4), (buffer.slice(10..50), 4), (empty, 4), (buffer.slice(60..), 3)] {
-            body.take(piece);
-            assert_eq!(kept(&all), left);
-        }
-        body.take(Bytes::from_static(b"from elsewhere"));
-        assert_eq!(kept(&all), 3);
-        others.into_iter().for_each(|piece| drop(body.take(piece)));
-        assert_eq!(kept(&all), 0);
-    }
-
-    #[test]
-    fn larger_buffers_and_many_pieces_count_for_more() {
-        let all = Unread::default();
-        for (size, sum) in [(BUFFER, 1), (2 * BUFFER + FRAME_HEAD, 3), (3 * BUFFER, 6)] {
-            let buffer = mk_buffer(size);
-            read(&all, &buffer, 0, 20);
-            assert_eq!(all.received(), sum, "{size}");
-            std::mem::forget(buffer); // as if h2 kept it
-        }
-        assert_eq!((0..IN_A_BUFFER).map(|_| all.received()).last(), Some(7));
-    }
-
-    #[test]
-    fn memory_that_is_read_into_again_had_no_pieces_left() {
-        let all = Unread::default();
-        let [first, second] = [(); 2].map(|()| mk_buffer(100));
-        for buffer in [&first, &second] {
-            read(&all, buffer, 0, 50);
-            all.received();
-        }
-        // The begin of the frame was moved there.
-        all.read(&first[90..95], first.as_ptr().addr() + 100, 80);
-        assert_eq!(kept(&all), 1);
-    }
-
-    #[test]
-    fn pieces_are_copied_unless_they_fill_their_buffers() {
-        let all = Arc::<Unread>::default();
-        let body = all.body();
-        for (size, piece, is_copied) in [(100, 100, false), (100, 74, true), (100, 75, false), (BUFFER, 1, true)] {
-            let buffer = mk_buffer(size);
-            read(&all, &buffer, 0, size);
-            all.received();
-            let piece = buffer.slice(..piece);
-            let taken = body.take(piece.clone());
-            assert_eq!((taken == piece, taken.as_ptr() != piece.as_ptr()), (true, is_copied), "{size} {piece:?}");
-        }
-        assert_ne!(body.take(Bytes::from_static(b"x")).as_ptr(), b"x".as_ptr(), "HTTP/1.1 has buffers as well");
-    }
-
-    #[test]
-    fn so_many_pieces_of_a_body_are_on_the_way() {
-        let body = Arc::<Unread>::default().body();
-        let cx = Context::from_waker(noop_waker_ref());
-        let mut on_the_way: Vec<_> = (0..MOST_PIECES)
-            .map(|_| {
-                assert!(body.poll_room(&cx).is_ready());
-                body.take(Bytes::from_static(b"x"))
-            })
-            .collect();
-        assert!(body.poll_room(&cx).is_pending());
-        on_the_way.pop();
-        assert!(body.poll_room(&cx).is_ready());
-    }
-
-    #[test]
-    fn dropped_pieces_are_forgotten_once_every_body_waits() {
-        let all = Arc::new(Unread::default());
-        let [one, other] = [all.body(), all.body()];
-        let _first = receive(&all, 10);
-        let waker = wait(&one);
-        all.sweep();
-        all.sweep();
-        assert_eq!(kept(&all), 10, "they may be the other's");
-        drop(other);
-        let _second = receive(&all, 2);
-        all.sweep();
-        assert_eq!(kept(&all), 2, "only these two may have come since the last sweep");
-        waker.wake_by_ref();
-        all.sweep();
-        all.sweep();
-        assert_eq!(kept(&all), 2, "they are the first one's, whose backend does not ask for them");
-        assert!(one.poll(&Context::from_waker(noop_waker_ref()), |_| Poll::Ready(())).is_ready());
-        all.sweep();
-        assert_eq!(kept(&all), 2, "there may be another one behind the one that was taken");
-        wait(&one);
-        all.sweep();
-        assert_eq!(kept(&all), 1, "the last one is in the current buffer");
-    }
-}
+mod tests;
