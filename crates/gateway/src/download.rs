@@ -270,6 +270,17 @@ mod tests {
         assert!(Pin::new(&mut body).poll_frame(&mut cx).is_ready());
     }
 
+    #[tokio::test]
+    async fn small_pieces_do_not_keep_their_buffers() {
+        let buffer = Bytes::from(vec![b'x'; COPIED]);
+        for (size, is_copied) in [(1, true), (COPIED - 1, true), (COPIED, false)] {
+            let one = stream::iter([Ok::<_, Infallible>(Frame::data(buffer.slice(..size)))]);
+            let mut body = Download::new(StreamBody::new(one), TIMEOUT, RATE, ());
+            let piece = next(&mut body).await.unwrap().unwrap().into_data().unwrap();
+            assert_eq!((piece.len(), piece.as_ptr() != buffer.as_ptr()), (size, is_copied));
+        }
+    }
+
     /// Polls once, like a server that wants the next piece.
     async fn next<B, C>(body: &mut Download<B, C>) -> Option<Result<Frame<Bytes>, BodyError>>
     where

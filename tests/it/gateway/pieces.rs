@@ -14,10 +14,11 @@ use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
 use super::frames::{self, field, frame, head_of};
-use super::http_backend::{self, HttpBackend, mk_tls, route_to, text};
+use super::http_backend::{HttpBackend, endless, mk_tls, route_to, text};
 use super::memory::start_unreading;
 use test_kit::gateway::{GatewayWorld, LIMITS, SOON, mk_backend};
 use test_kit::issue::Ca;
+use test_kit::wait_until;
 
 /// More than the gateway keeps, and than sockets and TLS hold beside it.
 const MANY: usize = 2_000;
@@ -137,16 +138,7 @@ async fn start() -> GatewayWorld {
         text("taken")
     });
     let world = GatewayWorld::start(Vec::new()).await;
-    let early = HttpBackend::start(async |_: hyper::Request<hyper::body::Incoming>| {
-        let (pieces, body) = http_backend::pieces();
-        tokio::spawn(async move {
-            // It fails when the gateway leaves.
-            while pieces.unbounded_send(http_backend::piece("early")).is_ok() {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        });
-        hyper::Response::new(body.boxed_unsync())
-    });
+    let early = HttpBackend::start(async |_: hyper::Request<hyper::body::Incoming>| endless());
     let limits = RouteLimits { connect: SOON * 12, first_byte: SOON * 12, max_body: u64::MAX, ..LIMITS };
     // It never answers the handshake, so nothing of an upload is taken.
     let ca = Ca::new("backends", world.clock.now());
@@ -248,11 +240,21 @@ async fn pieces_count_while_the_client_does_not_read_the_response() {
         }
         pieces = n;
         if n == 100 {
-            tokio::time::sleep(Duration::from_millis(2_200)).await; // two sweeps
+            sweep(&world).await;
         }
     }
     assert!(pieces < MANY / 2, "{pieces} pieces were taken");
     assert_eq!(world.stats.unread_bodies_ended.get(), 1);
+}
+
+/// Waits until the connection, which has a request, was swept at least twice: each time the certificate is in use.
+async fn sweep(world: &GatewayWorld) {
+    world.usage.drain(world.clock.now());
+    for _ in 0..3 {
+        world.clock.advance(Duration::from_secs(120));
+        let is_used = async || (!world.usage.drain(world.clock.now()).is_empty()).then_some(());
+        wait_until(SOON, "a sweep", is_used).await;
+    }
 }
 
 /// The gateway drops their bodies, of which hyper does not tell.
