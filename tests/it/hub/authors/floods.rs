@@ -1,5 +1,6 @@
 //! An author makes the largest objects of a kind that the API server takes.
 
+use std::cell::RefCell;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -204,14 +205,20 @@ async fn flood(world: &CrashWorld, kind: &Kind, count: usize) {
     stream::iter(0..count)
         .for_each_concurrent(4, |at| {
             let (api, object) = (&api, kind.object(at));
-            // An API server that is busy with megabytes may take longer for an answer than the client waits.
-            let made = async move || match api.create(&PostParams::default(), &object).await {
-                Ok(_) => Some(()),
-                Err(kube::Error::Api(status)) if status.is_already_exists() => Some(()),
-                Err(kube::Error::Api(status)) => panic!("{status}"),
-                Err(_) => None,
-            };
-            wait_until(3 * TIMEOUT, "an object to be made", made)
+            async move {
+                let last = RefCell::new(None);
+                // An API server that is busy with megabytes may take longer for an answer than the client waits.
+                let made = async || match api.create(&PostParams::default(), &object).await {
+                    Ok(_) => Some(()),
+                    Err(kube::Error::Api(status)) if status.is_already_exists() => Some(()),
+                    Err(kube::Error::Api(status)) => panic!("{status}"),
+                    Err(error) => {
+                        last.replace(Some(error));
+                        None
+                    }
+                };
+                wait_or_explain(3 * TIMEOUT, "an object to be made", made, || format!("{:?}", last.borrow())).await;
+            }
         })
         .await;
 }
