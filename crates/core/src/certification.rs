@@ -100,7 +100,7 @@ pub enum Certification {
 }
 
 /// What comes before another CSR.
-const MEND: &str = "Mend that first (docs/addon-errors.md)";
+const FIX: &str = "Fix the cause first (docs/addon-errors.md)";
 
 impl Certification {
     /// Judges what is known at this time.
@@ -171,13 +171,13 @@ impl Certification {
             Self::Revoked => format!("a new CSR, because its certificates were revoked: {by_itself}"),
             Self::Open(OpenCsr::Refused { name, why, is_deleted: true }) => {
                 format!(
-                    "a valid CSR instead of {name}, which was refused and then deleted: {why} {MEND}; then its agent \
+                    "a valid CSR instead of {name}, which was refused and then deleted: {why} {FIX}; then its agent \
                      makes one."
                 )
             }
             Self::Open(OpenCsr::Refused { name, why, is_deleted: false }) => format!(
-                "a valid CSR instead of {name}, which was refused: {why} {MEND}; then addon-signer-agent makes one by \
-                 itself, and OCM's agent when that is deleted: `kubectl delete csr {name}`."
+                "a valid CSR instead of {name}, which was refused: {why} {FIX}; then addon-signer-agent makes one by \
+                 itself, and OCM's agent once {name} is deleted: `kubectl delete csr {name}`."
             ),
             Self::Open(OpenCsr::Pending { waits_for }) => waits_for.clone(),
             Self::Open(OpenCsr::NoSuchSigner { name, signer_name, nearest }) => {

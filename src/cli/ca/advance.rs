@@ -123,10 +123,8 @@ async fn advance_signer(
             follow_loss(ca, name, args, &authority).await
         }
         NextStep::Finish => {
-            let sentence = format!(
-                "{}; `addon-signer ca revoke {name} {authority} --yes` removes it all the same",
-                affected.count()
-            );
+            let sentence =
+                format!("{}; `addon-signer ca revoke {name} {authority}` removes it all the same", affected.count());
             Err(affected.refused(args.output, sentence))
         }
     }

@@ -340,6 +340,14 @@ impl Ca {
         }
     }
 
+    /// Whether the command is to follow what it asked for. If not, it ends by saying when no hub is leading.
+    pub(super) async fn follows(&self, args: &ReportArgs) -> bool {
+        if !args.watch {
+            self.say_who_leads(&mut true).await;
+        }
+        args.watch
+    }
+
     /// Says when no hub is leading, and when one is again.
     pub(super) async fn say_who_leads(&self, is_led: &mut bool) {
         let now = leader(&self.client, &self.namespace).await;

@@ -100,8 +100,7 @@ pub(super) async fn import(args: ImportArgs) -> anyhow::Result<()> {
     };
     let sentence = format!("Asked the hub to check {id}. {signs}");
     args.report.asked(&before, id.as_str(), &sentence)?;
-    if !args.report.watch {
-        ca.say_who_leads(&mut true).await;
+    if !ca.follows(&args.report).await {
         return Ok(());
     }
     let has = |report: &LineageReport| report.authorities.iter().any(|it| it.id == id.as_str());

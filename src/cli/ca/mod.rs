@@ -120,13 +120,13 @@ async fn status(args: StatusArgs) -> anyhow::Result<()> {
     let ca = Ca::connect(&args.connection).await?;
     let (mut printed, mut is_led) = (None, true);
     loop {
-        ca.say_who_leads(&mut is_led).await;
         let reports = ca.reports(args.lineage.name()).await?;
         let settled = reports.iter().all(|report| report.rotation.is_none());
         if printed.as_ref() != Some(&reports) {
             args.output.print(&reports[..], as_table)?;
             printed = Some(reports);
         }
+        ca.say_who_leads(&mut is_led).await;
         if settled || !args.watch {
             return Ok(());
         }
@@ -168,8 +168,7 @@ async fn rotate(ChangeArgs { lineage, report }: ChangeArgs) -> anyhow::Result<()
 
 /// With `--watch`, shows each change until an authority other than `before` signs.
 async fn follow_rotation(ca: &Ca, name: &LineageName, args: &ReportArgs, before: &str) -> anyhow::Result<()> {
-    if !args.watch {
-        ca.say_who_leads(&mut true).await;
+    if !ca.follows(args).await {
         return Ok(());
     }
     let signs = |report: &LineageReport| {
@@ -208,8 +207,7 @@ async fn rollback(ChangeArgs { lineage, report: args }: ChangeArgs) -> anyhow::R
     let request = AuthorityRequest::text(&id, Clock::default().now(), &user);
     ca.annotate(&name, &before, ANNOTATION_ROLL_BACK, |_| request.clone()).await?;
     args.asked(&before, &id, &format!("Asked the hub to {sentence}"))?;
-    if !args.watch {
-        ca.say_who_leads(&mut true).await;
+    if !ca.follows(&args).await {
         return Ok(());
     }
     // A refusal about another authority belongs to an earlier request.

@@ -66,8 +66,7 @@ pub(super) async fn revoke(args: RevokeArgs) -> anyhow::Result<()> {
 
 /// With `--watch`, shows each change until the authority is removed.
 pub(super) async fn follow_loss(ca: &Ca, name: &LineageName, args: &ReportArgs, id: &str) -> anyhow::Result<()> {
-    if !args.watch {
-        ca.say_who_leads(&mut true).await;
+    if !ca.follows(args).await {
         return Ok(());
     }
     let is_gone = |report: &LineageReport| report.authority(id).is_none();

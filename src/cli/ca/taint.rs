@@ -30,8 +30,7 @@ pub(super) async fn taint(args: TaintArgs) -> anyhow::Result<()> {
     ca.ask(&name, &before, ANNOTATION_TAINT, &id).await?;
     let sentence = format!("Asked the hub to taint {id} of {}. {}", before.lineage, then(&before, known));
     how.asked(&before, &id, &sentence)?;
-    if !how.watch {
-        ca.say_who_leads(&mut true).await;
+    if !ca.follows(&how).await {
         return Ok(());
     }
     let has_begun = |report: &LineageReport| report.authority(&id).is_none_or(|authority| authority.tainted);

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use addon_signer_api::ocm::{self, OcmObject};
 use addon_signer_core::identity::{AddOnKey, ClusterName};
+use addon_signer_core::journal::CertificateState;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_hub::registrations::registry::discover;
 use addon_signer_ledger::view::Certificate;
@@ -18,7 +19,7 @@ use addon_signer_platform::kubernetes;
 use addon_signer_platform::listing::{self, Selector};
 
 /// How long a list waits for what it can do without.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// For addons on clusters, the time before which their certificates must have begun to be revoked.
 #[derive(Debug, Default)]
@@ -50,19 +51,22 @@ impl Revocations {
 
     /// What was read; on an error, or if nobody answers soon, none, with a line on standard error.
     pub(super) async fn or_none(reading: impl Future<Output = anyhow::Result<Self>>) -> Self {
-        let read = timeout(PATIENCE, reading).await;
-        let late = || anyhow!("the API server has not answered within {} s", PATIENCE.as_secs());
+        let read = timeout(TIMEOUT, reading).await;
+        let late = || anyhow!("ManagedClusterAddOns were not all listed within {} s", TIMEOUT.as_secs());
         read.unwrap_or_else(|_| Err(late())).unwrap_or_else(Self::unknown)
     }
 
     /// None, because of this error, with a line on standard error.
     pub(super) fn unknown(error: anyhow::Error) -> Self {
-        eprintln!("Which of them are revoked is not known: {}", explain(error.as_ref()));
+        eprintln!("What is revoked is not known: {}", explain(error.as_ref()));
         Self::default()
     }
 
-    /// Whether a certificate is revoked.
+    /// Whether a certificate that an agent may have is revoked.
     pub(super) fn revokes(&self, certificate: &Certificate) -> bool {
+        if !matches!(certificate.state, CertificateState::Signed | CertificateState::Published) {
+            return false;
+        }
         let before = self.0.get(&(certificate.cluster.clone(), certificate.addon.clone()));
         before.is_some_and(|before| certificate.not_before < *before)
     }

@@ -227,7 +227,7 @@ mod tests {
             (
                 Facts { csr: refused(), ..holds(Some(1)) },
                 AgentState::RenewalRefused,
-                Some("a valid CSR instead of r, which was refused: SubjectOfAnotherCluster: no. Mend that first"),
+                Some("a valid CSR instead of r, which was refused: SubjectOfAnotherCluster: no. Fix the cause first"),
             ),
             (Facts { csr: refused(), ..lacks() }, AgentState::Refused, Some("a valid CSR instead of r")),
             (Facts { is_trusted: false, csr: pending(), ..holds(None) }, AgentState::NoCertificate, Some("x")),

@@ -291,7 +291,7 @@ async fn advance_removes_an_old_authority_that_nobody_needs() {
     let name = submit(&hub, "spoke1", &hostile).await;
     wait_csr(&admin, &name, "denied", |csr| condition(csr, "Denied")).await;
     let refused = ann.ca(&["advance", "telemetry"]).await;
-    let sentence = format!("`addon-signer ca revoke telemetry {} --yes` removes it all the same", ids[1]);
+    let sentence = format!("`addon-signer ca revoke telemetry {}` removes it all the same", ids[1]);
     assert_eq!((refused.code, refused.stderr.contains(&sentence)), (3, true), "{}", refused.stderr);
     assert!(refused.stderr.lines().any(|row| row.starts_with("spoke1")), "{}", refused.stderr);
     lineage.reconcile().await;
