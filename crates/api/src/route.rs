@@ -276,7 +276,8 @@ pub struct LimitsSpec {
     )]
     pub connect: String,
     /// Longest wait until the backend's response begins; it starts again with each piece of the request. From 1s to
-    /// 24h. By default 30s; for gRPC the value of idle, because the response of a stream may begin late.
+    /// 24h. By default 30s; for gRPC the value of idle, because the response of a stream may begin late. A WebSocket
+    /// ends if its backend takes nothing for as long, but not before 30s.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 2, max = 20), regex(pattern = r"^([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$"))]
     #[x_kube(

@@ -257,7 +257,6 @@ fn http_builder(streams: NewStreams, is_h2: bool, limits: &Limits) -> Builder<Ne
         .max_send_buf_size(limits.call_buffer)
         .max_pending_accept_reset_streams(RESET_UNSEEN)
         .max_local_error_reset_streams(RESET_BROKEN)
-        .enable_connect_protocol() // WebSockets (RFC 8441)
         .keep_alive_interval(PING_INTERVAL);
     if is_h2 { builder.http2_only() } else { builder.http1_only() }
 }

@@ -191,8 +191,8 @@ table! {
     METHOD = (StatusCode::METHOD_NOT_ALLOWED, "method", "The method is not allowed here");
     /// A `GET`, `HEAD` or `DELETE` has a body; a route may allow it for `DELETE` (`deleteWithContent`).
     CONTENT = (StatusCode::BAD_REQUEST, "content", "This method may not have a body here");
-    /// The gateway does not pass this upgrade on: it is to HTTP (`h2c`) or TLS, it comes with a body, the backend
-    /// speaks only HTTP/2, or over HTTP/2 it is not a WebSocket.
+    /// The gateway does not pass this upgrade on: it is to HTTP (`h2c`) or TLS, it comes with a body, `Connection` does
+    /// not name it, or the backend speaks only HTTP/2.
     UPGRADE = (StatusCode::NOT_IMPLEMENTED, "upgrade", "The upgrade is not supported");
     /// The request has more than 100 headers.
     TOO_MANY_HEADERS =

@@ -16,7 +16,7 @@ use super::download::Download;
 use super::grpc;
 use super::problem::Refusal;
 use super::session::{InFlight, Session};
-use super::upgrade::{Upgrade, WebSocketKey};
+use super::upgrade::Upgrade;
 use super::upload::{Turn, Upload, UploadError, UploadLimit, UploadProgress, has_content};
 use addon_signer_core::gateway::access::{self, Caller, NoAccess, RequestConnection, RequestHead};
 use addon_signer_core::gateway::authz::Peer;
@@ -50,11 +50,10 @@ pub(super) struct Forward<'f> {
 impl Forward<'_> {
     /// Checks the request against the addon's routes and passes it on.
     pub(super) async fn send(mut self, mut request: Request<Incoming>) -> Result<Response<Content>, Refusal> {
-        let key = WebSocketKey::translate(&mut request)?;
         let route = self.route(&request)?;
         self.in_flight.record.on(&route.name.to_string());
         let backend = access::backend(&route)?;
-        let upgrade = Upgrade::asked(&mut request, key, backend, &self.session.unread)?;
+        let upgrade = Upgrade::asked(&mut request, backend)?;
         let has_content = has_content(request.body());
         let wanted = match access::content(request.method(), has_content, route.delete_with_content)? {
             _ if upgrade.is_some() => ConnectionNeed::Upgrade,
@@ -88,16 +87,12 @@ impl Forward<'_> {
         let (parts, body) = response.into_parts();
         match upgrade {
             Some(upgrade) if parts.status == StatusCode::SWITCHING_PROTOCOLS => {
-                let agreed = upgrade.agreed(self.session, (parts, body), route.limits.idle, in_flight)?;
+                let agreed = upgrade.agreed(self.session, (parts, body), &route.limits, in_flight)?;
                 Ok(agreed.map(Content::from))
             }
             // No one asked to switch protocols, and no other 1xx ends an exchange (RFC 9110 section 15.2).
             _ if parts.status.is_informational() => {
                 Err(Refusal::Backend(Fault::Protocol.because(format!("it unexpectedly answered {}", parts.status))))
-            }
-            Some(upgrade) if upgrade.is_connect() && parts.status.is_success() => {
-                let cause = format!("it answered {} instead of switching to WebSocket", parts.status);
-                Err(Refusal::Backend(Fault::Protocol.because(cause)))
             }
             _ => {
                 let stream = is_stream.then_some(exchange.progress);

@@ -27,7 +27,7 @@ use addon_signer_telemetry::access::{Ended, RequestSummary};
 pub(super) const COMPLETE: &str = "complete";
 /// The client left, or its own body was cut short.
 pub(super) const CLIENT_GONE: &str = "client gone";
-/// The backend left, or sent nothing for too long.
+/// The backend left, or sent or took nothing for too long.
 pub(super) const BACKEND_GONE: &str = "backend gone";
 /// The gateway ended the connection, or the caller lost its eligibility.
 pub(super) const SESSION_ENDED: &str = "session ended";

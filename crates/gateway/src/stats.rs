@@ -82,7 +82,7 @@ metrics! {
         /// Connections ended because trust or eligibility was lost, or the certificate expired or was revoked.
         // Invariant I15.
         pub sessions_ended: Counter = add("gateway_sessions_ended"),
-        /// HTTP/2 connections ended because they had 2 heads of several frames, or 8 of more than 4 KiB (limits.md).
+        /// HTTP/2 connections ended because they had 2 heads of several frames, or 8 large ones (limits.md).
         pub large_heads_ended: Counter = add("gateway_large_heads_ended"),
         /// HTTP/2 connections ended because pieces of bodies that no backend took kept more than 128
         /// buffers (limits.md).

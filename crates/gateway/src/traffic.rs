@@ -81,7 +81,7 @@ labels! {
 }
 
 const REQUESTS: &str = "Requests, counted when the head of their answer is sent. code is the HTTP status that the \
-                        client got (101, or 200 over HTTP/2, for a WebSocket; 200 for most requests of gRPC); 2xx and \
+                        client got (101 for a WebSocket; 200 for most requests of gRPC); 2xx and \
                         the like for one that IANA has not registered; reset if the stream was reset instead; none if \
                         the client left before";
 

@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::ending::EndCause;
 use super::record::RequestRecord;
-use super::unread::Pieces;
+use super::unread::{OnTheWay, Pieces};
 use addon_signer_core::gateway::headers;
 use addon_signer_core::gateway::permits::{MinRate, Tempo};
 
@@ -186,6 +186,11 @@ impl<B> Upload<B> {
     /// Counts its bytes.
     pub(super) fn counted(self, record: &Arc<RequestRecord>) -> Self {
         Self { record: Some(Arc::clone(record)), ..self }
+    }
+
+    /// Its pieces that have not left for the backend's socket.
+    pub(super) fn on_the_way(&self) -> Arc<OnTheWay> {
+        self.pieces.as_ref().map(Pieces::on_the_way).unwrap_or_default()
     }
 
     pub(super) fn progress(&self) -> &Arc<UploadProgress> {

@@ -75,16 +75,11 @@ async fn certificate_of_another_addons_ca_is_no_identity() {
     assert_eq!(answer.problem(), (403, "not-an-identity".to_owned()));
     assert_eq!(answer.headers["connection"], "close");
     assert!(!answer.body.contains("search"), "the cause is not for the caller: {}", answer.body);
-    for (method, kind, expected) in
-        [("GET", "text/plain", (403, "")), ("POST", "application/grpc", (200, "16")), ("CONNECT", "a/b", (403, ""))]
-    {
+    for (method, kind, expected) in [("GET", "text/plain", (403, "")), ("POST", "application/grpc", (200, "16"))] {
         let mut request = Request::new(Full::default());
         *request.method_mut() = method.parse().unwrap();
         *request.uri_mut() = "https://gateway.example/a.S/M".parse().unwrap();
         request.headers_mut().insert("content-type", kind.parse().unwrap());
-        if method == "CONNECT" {
-            request.extensions_mut().insert(hyper::ext::Protocol::from_static("websocket"));
-        }
         let answer = world.connect_h2(&forged).await.send_request(request).await.unwrap();
         let status = answer.headers().get("grpc-status").map_or("", |status| status.to_str().unwrap());
         assert_eq!((answer.status().as_u16(), status), expected, "{method}");

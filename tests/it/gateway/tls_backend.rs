@@ -105,7 +105,7 @@ async fn a_caller_learns_which_kind_of_failure_it_was() {
     let http1_only = super::backend::start_garbage("HTTP/1.1 400 Bad Request\r\n\r\n").await;
     let closes = super::faults::start_http1(super::frames::Act::Close(Vec::new())).await;
     for (backend, why) in [
-        (without(nowhere, Protocol::Http), "nothing listens on the backend's port"),
+        (without(nowhere, Protocol::Http), "the backend's port refused the connection"),
         (with_tls(&plain, https), "the backend does not speak TLS"),
         (with_tls(&demanding, https), refused),
         (with_tls(&demanding_h2, https), refused),

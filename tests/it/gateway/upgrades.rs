@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use addon_signer_core::gateway::permits::MinRate;
 use addon_signer_core::gateway::route::{Backend, Protocol, Route, RouteLimits};
 use addon_signer_gateway::Limits;
 use hyper::Request;
@@ -15,8 +16,10 @@ use tokio_rustls::client::TlsStream;
 use super::http_backend::{Content, HttpBackend, mk_server_tls, mk_tls, route_to, text};
 use super::http2::{client, post};
 use test_kit::gateway::{GatewayWorld, LIMITS, SOON, mk_backend};
-use test_kit::issue::{Ca, base64};
-use test_kit::wait_until;
+use test_kit::issue::Ca;
+use test_kit::log::capture_access;
+use test_kit::wait::{TIMEOUT, wait_for};
+use test_kit::{quick, wait_until};
 
 /// Agrees to `echo`, says `hello` and then echoes; refuses others.
 pub(super) async fn agree(mut request: Request<Incoming>) -> hyper::Response<Content> {
@@ -36,9 +39,14 @@ pub(super) async fn agree(mut request: Request<Incoming>) -> hyper::Response<Con
         tokio::io::copy(&mut read, &mut write).await.ok(); // the other side may leave first
         write.shutdown().await.ok(); // the other side may leave first
     });
+    switching("echo")
+}
+
+fn switching(protocol: &str) -> hyper::Response<Content> {
+    let mut answer = text("");
     *answer.status_mut() = hyper::StatusCode::SWITCHING_PROTOCOLS;
     answer.headers_mut().insert("connection", "upgrade".parse().unwrap());
-    answer.headers_mut().insert("upgrade", "echo".parse().unwrap());
+    answer.headers_mut().insert("upgrade", protocol.parse().unwrap());
     answer
 }
 
@@ -167,54 +175,41 @@ async fn a_refused_upgrade_keeps_its_connection_to_the_backend() {
     assert_eq!(backend.connections(), 1);
 }
 
-/// RFC 8441. The backend speaks HTTP/1.1.
+/// Clients that know RFC 8441 use HTTP/1.1 unless a server offers it.
 #[tokio::test]
-async fn a_websocket_of_http2_is_an_upgrade_at_the_backend() {
-    let backend = HttpBackend::start(async |mut request: Request<Incoming>| {
-        assert_eq!((request.method().as_str(), request.uri().path()), ("GET", "/x"));
-        assert_eq!(request.headers()["upgrade"], "websocket");
-        if request.headers()["sec-websocket-version"] == "11" {
-            return text("no WebSocket");
-        }
-        let mut answer = text("");
-        if request.headers()["sec-websocket-version"] == "13" {
-            let key = request.headers()["sec-websocket-key"].as_bytes().to_vec();
-            let accept = [key, b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11".to_vec()].concat();
-            let digest = ring::digest::digest(&ring::digest::SHA1_FOR_LEGACY_USE_ONLY, &accept);
-            answer.headers_mut().insert("sec-websocket-accept", base64(digest.as_ref()).parse().unwrap());
-        }
-        let upgrade = hyper::upgrade::on(&mut request);
-        tokio::spawn(async move {
-            let (mut read, mut write) = tokio::io::split(TokioIo::new(upgrade.await.unwrap()));
-            tokio::io::copy(&mut read, &mut write).await.ok(); // the other side may leave first
-        });
-        *answer.status_mut() = hyper::StatusCode::SWITCHING_PROTOCOLS;
-        answer.headers_mut().insert("connection", "upgrade".parse().unwrap());
-        answer.headers_mut().insert("upgrade", "websocket".parse().unwrap());
-        answer
-    });
-    let world = GatewayWorld::start(vec![backend.await.route(Protocol::Http)]).await;
+async fn websockets_over_http2_are_not_offered() {
+    let backend = HttpBackend::start(agree).await;
+    let world = GatewayWorld::start(vec![backend.route(Protocol::Http)]).await;
     let mut h2 = client(&world).await;
     h2.send_request(post("/v1/whoami", text("").into_body())).await.unwrap(); // the gateway's settings come before it
-    let connect = |version: &str| {
-        let request = Request::connect("https://gateway.example/x").header("sec-websocket-version", version);
-        let mut request = request.body(text("").into_body()).unwrap();
-        request.extensions_mut().insert(hyper::ext::Protocol::from_static("websocket"));
-        request
-    };
-    let refused = h2.send_request(connect("12")).await.unwrap();
-    assert_eq!(refused.status(), 502, "the backend has not accepted the key");
-    let refused = h2.send_request(connect("11")).await.unwrap();
-    assert_eq!(refused.status(), 502, "the client would take a 200 for an open WebSocket");
-    let mut answer = h2.send_request(connect("13")).await.unwrap();
-    assert_eq!(answer.status(), 200);
-    assert!(!answer.headers().contains_key("sec-websocket-accept"));
-    let mut io = TokioIo::new(hyper::upgrade::on(&mut answer).await.unwrap());
-    io.write_all(b"ping").await.unwrap();
-    let mut echoed = [0; 4];
-    timeout(SOON, io.read_exact(&mut echoed)).await.unwrap().unwrap();
-    assert_eq!(&echoed, b"ping");
-    world.detach();
-    let ended = timeout(Duration::from_secs(2), io.read_to_end(&mut Vec::new())).await;
-    assert!(ended.is_ok(), "invariant I15");
+    let mut request = Request::connect("https://gateway.example/x").body(text("").into_body()).unwrap();
+    request.extensions_mut().insert(hyper::ext::Protocol::from_static("websocket"));
+    assert!(h2.send_request(request).await.is_err());
+    assert_eq!(backend.connections(), 0);
+    assert!(h2.send_request(post("/v1/whoami", text("").into_body())).await.is_ok());
+}
+
+/// While nobody takes what the client sends, nobody notices that it is gone.
+#[tokio::test]
+async fn an_upgrade_whose_backend_takes_nothing_ends() {
+    quick::as_usual();
+    let (log, _, _guard) = capture_access();
+    let backend = HttpBackend::start(async |mut request: Request<Incoming>| {
+        let upgrade = hyper::upgrade::on(&mut request);
+        tokio::spawn(async move {
+            let _io = upgrade.await.unwrap();
+            std::future::pending::<()>().await; // keeps the connection
+        });
+        switching("echo")
+    });
+    let min_rate = MinRate { bytes_per_second: 256, grace: Duration::from_secs(1) };
+    let limits = RouteLimits { first_byte: Duration::from_secs(3), idle: SOON * 100, ..LIMITS };
+    let route = Route { limits, ..backend.await.route(Protocol::Http) };
+    let world = GatewayWorld::start_telling(vec![route], Limits { min_rate, ..Limits::default() }).await;
+    let (mut tls, _) = ask(&world, "connection: upgrade\r\nupgrade: echo").await;
+    let began = Instant::now();
+    wait_for(TIMEOUT, "the end", async { while tls.write_all(&[0; 65_536]).await.is_ok() {} }).await;
+    assert!(began.elapsed() >= limits.first_byte);
+    let told = async || log.json().pop();
+    assert_eq!(wait_until(SOON, "the line of the request", told).await["ended"], "backend gone");
 }

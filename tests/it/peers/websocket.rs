@@ -1,4 +1,4 @@
-//! WebSockets of Go: coder/websocket on both sides, and gobwas/ws on HTTP/2.
+//! WebSockets of Go: coder/websocket on both sides.
 
 use addon_signer_core::gateway::route::Protocol;
 use test_kit::gateway::GatewayWorld;
@@ -20,14 +20,4 @@ ok closed by the server with 4321
 ";
     assert_eq!(message, expected);
     server.says("closed: failed to get reader: received close frame: status = StatusNormalClosure").await;
-}
-
-/// RFC 8441: the client speaks HTTP/2, the backend HTTP/1.1.
-#[tokio::test]
-async fn websockets_over_http2_reach_a_backend_of_http1() {
-    let Some(peers) = Peers::find() else { return };
-    let server = peers.serve(&["ws-server"]).await;
-    let world = GatewayWorld::start(vec![server.route(Protocol::Http)]).await;
-    let message = peers.call(&world, &["ws-h2-client", "--path=/addons/telemetry/chat?room=1"]).await;
-    assert_eq!(message, "ok messages over HTTP/2\nok closed by the server with 4321\n");
 }

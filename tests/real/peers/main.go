@@ -39,7 +39,6 @@ var subcommands = map[string]func(context.Context, options) error{
 	"otlp-send":    otlpSend,
 	"ws-server":    wsServer,
 	"ws-client":    wsClient,
-	"ws-h2-client": wsH2Client,
 	"http-server":  httpServer,
 	"h2spec":       runH2spec,
 	"load-http":    loadHTTP,

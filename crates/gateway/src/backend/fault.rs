@@ -12,7 +12,7 @@ named! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) enum Fault {
         Unreachable = "the backend could not be reached",
-        NoListener = "nothing listens on the backend's port",
+        PortRefused = "the backend's port refused the connection",
         Expired = "the backend's certificate has expired",
         AnotherName = "the backend's certificate is for another name",
         UnknownAuthority = "the backend's certificate is of another CA than the AddOnRoute's",
@@ -59,7 +59,7 @@ impl Fault {
     fn of_socket(kind: ErrorKind) -> Option<Self> {
         use ErrorKind as Kind;
         match kind {
-            Kind::ConnectionRefused => Some(Self::NoListener),
+            Kind::ConnectionRefused => Some(Self::PortRefused),
             Kind::HostUnreachable | Kind::NetworkUnreachable | Kind::TimedOut => Some(Self::Unreachable),
             Kind::BrokenPipe | Kind::ConnectionReset | Kind::UnexpectedEof => Some(Self::Closed),
             _ => None,

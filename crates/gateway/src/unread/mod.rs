@@ -6,8 +6,8 @@
 //!
 //! So a connection counts the buffers that have pieces, and ends when there are many. A piece that is taken tells by
 //! its address in which buffer it was. hyper does not tell when it drops the pieces of a body that nobody wants any
-//! more, and those of a WebSocket have no address: the buffers of these count until the connection reads into them
-//! again, or until a [sweep](Unread::sweep). A piece that is on the way to its backend keeps nothing but itself.
+//! more: their buffers count until the connection reads into them again, or until a [sweep](Unread::sweep). A piece
+//! that is on the way to its backend keeps nothing but itself.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -184,15 +184,7 @@ pub(super) struct Pieces {
 impl Pieces {
     /// Ready when another piece may be on the way.
     pub(super) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
-        let is_full = || self.on_the_way.number.load(Ordering::Acquire) >= MOST_PIECES;
-        if is_full() {
-            self.on_the_way.room.register(cx.waker());
-            // One may have left before the waker was registered. Any that leaves from now on wakes this task.
-            if is_full() {
-                return Poll::Pending;
-            }
-        }
-        Poll::Ready(())
+        self.on_the_way.poll_room(cx)
     }
 
     /// Polls the body. While that returns `Pending` and hyper has no piece, nothing is unread.
@@ -213,27 +205,47 @@ impl Pieces {
             return Bytes::new(); // an empty one keeps its buffer too
         }
         let bytes = if piece.len() < buffer / 4 * 3 { Bytes::copy_from_slice(&piece) } else { piece };
-        self.on_the_way.number.fetch_add(1, Ordering::AcqRel);
-        Bytes::from_owner(Piece { bytes, on_the_way: Arc::clone(&self.on_the_way) })
+        self.on_the_way.add(bytes)
     }
 
-    /// Notes that the body has ended.
-    pub(super) fn end(&self) {
-        self.body.set(|_| OVER);
+    pub(super) fn on_the_way(&self) -> Arc<OnTheWay> {
+        Arc::clone(&self.on_the_way)
     }
 }
 
 impl Drop for Pieces {
     fn drop(&mut self) {
-        self.end();
+        self.body.set(|_| OVER);
     }
 }
 
+/// Pieces of one body on the way to its backend.
 #[derive(Debug, Default)]
-struct OnTheWay {
+pub(super) struct OnTheWay {
     number: AtomicUsize,
     /// Woken when one has left.
     room: AtomicWaker,
+}
+
+impl OnTheWay {
+    /// Ready when another piece may be on the way.
+    pub(super) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        let is_full = || self.number.load(Ordering::Acquire) >= MOST_PIECES;
+        if is_full() {
+            self.room.register(cx.waker());
+            // One may have left before the waker was registered. Any that leaves from now on wakes this task.
+            if is_full() {
+                return Poll::Pending;
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// A piece that is one of them until it is dropped.
+    pub(super) fn add(self: &Arc<Self>, bytes: Bytes) -> Bytes {
+        self.number.fetch_add(1, Ordering::AcqRel);
+        Bytes::from_owner(Piece { bytes, on_the_way: Arc::clone(self) })
+    }
 }
 
 /// A piece that has not left for the backend's socket.

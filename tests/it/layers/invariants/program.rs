@@ -185,8 +185,8 @@ machine with one fault each are found: `a_broken_machine_is_found`, `a_machine_t
 ## Exceptions to I12
 
 The end of these tasks is not observed: those of an HTTP/2 connection, which end with it (`connection.rs` in
-`crates/gateway/src`, `backend/http2.rs` for backends), and those of an upload that outlasts the start of its answer
-(the same file) and of a WebSocket over HTTP/2 (`upgrade.rs`), which end with their request.
+`crates/gateway/src`, `backend/http2/mod.rs` for backends), and that of an upload that outlasts the start of its answer
+(the same file), which ends with its request.
 
 ## Limits of I13
 

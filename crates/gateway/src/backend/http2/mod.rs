@@ -1,6 +1,7 @@
 //! Requests over HTTP/2. They share a connection, which has a task; each request sends its own body, so that a request
 //! that is dropped resets its stream at once. The rest of a body, after the response has begun, has a task too.
 
+use std::mem;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use h2::{Reason, RecvStream, SendStream};
-use hyper::body::{Body, Bytes, Frame};
+use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{CONTENT_LENGTH, HOST};
 use hyper::http::uri::Parts;
 use hyper::{HeaderMap, Request, Response, StatusCode, Uri, Version};
@@ -23,6 +24,7 @@ use super::connect::Io;
 use super::{BackendFailure, Pool, Silence};
 use crate::Limits;
 use crate::frames::Frames;
+use crate::unread::OnTheWay;
 use crate::upload::{BodyError, Upload, UploadProgress};
 use crate::wire::Wire;
 
@@ -117,7 +119,8 @@ impl Http2 {
             Err(error) => return Err(unsent(error, request)),
         };
         let (parts, body) = request.into_parts();
-        let upload = Pump { body, stream, piece: Bytes::new(), is_over: is_end };
+        let on_the_way = body.on_the_way();
+        let upload = Pump { body, stream, piece: Bytes::new(), on_the_way, is_over: is_end };
         let exchange = Exchange { response, upload };
         exchange.answer(requests).await.map_err(|(error, body)| {
             // The backend has processed nothing of the request (RFC 9113 section 8.7).
@@ -208,15 +211,17 @@ impl Exchange {
 }
 
 /// Moves a request's body to the backend.
-struct Pump {
-    body: Upload,
+struct Pump<B = Incoming> {
+    body: Upload<B>,
     stream: SendStream<Bytes>,
     /// What waits for capacity.
     piece: Bytes,
+    /// Parts of pieces count too: a backend may have room for a byte at a time.
+    on_the_way: Arc<OnTheWay>,
     is_over: bool,
 }
 
-impl Pump {
+impl<B: Body<Data = Bytes> + Unpin> Pump<B> {
     /// Ready when there is nothing more to send.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamError>> {
         while !self.is_over {
@@ -252,8 +257,14 @@ impl Pump {
                 }
             }
         }
-        let room = self.stream.capacity().min(self.piece.len());
-        let sent = self.stream.send_data(self.piece.split_to(room), false);
+        let part = match self.stream.capacity() {
+            room if room < self.piece.len() => {
+                ready!(self.on_the_way.poll_room(cx));
+                self.on_the_way.add(self.piece.split_to(room))
+            }
+            _ => mem::take(&mut self.piece),
+        };
+        let sent = self.stream.send_data(part, false);
         self.is_over = sent.is_err();
         Poll::Ready(sent)
     }
@@ -353,3 +364,6 @@ impl Body for Http2Body {
         self.received.is_end_stream()
     }
 }
+
+#[cfg(test)]
+mod tests;
