@@ -57,6 +57,11 @@ impl SeenLease {
     }
 }
 
+/// The most changes of holder that there may have been.
+const PLAUSIBLE: u32 = 1 << 30;
+/// How long another hub is believed to hold the Lease without a renewal, whatever the Lease says.
+const LONGEST: Duration = Duration::from_secs(3600);
+
 /// The newest `resourceVersion` that this hub has seen of the Lease.
 ///
 /// The versions of one etcd are numbers that only grow (Kubernetes, KEP-5504). After a restore from a backup they go
@@ -143,8 +148,10 @@ fn acquire(seen: &SeenLease, ours: Ours<'_>, now: Duration) -> LeaseAction {
     let record = &seen.record;
     match &record.holder {
         // Only this hub writes this identity: it took the Lease, but the response was lost.
-        Some(holder) if holder == ours.identity => LeaseAction::Renew { epoch: record.transitions },
-        Some(holder) if now < seen.since.saturating_add(record.duration) => {
+        Some(holder) if holder == ours.identity && record.transitions <= PLAUSIBLE => {
+            LeaseAction::Renew { epoch: record.transitions }
+        }
+        Some(holder) if holder != ours.identity && now < seen.since.saturating_add(record.duration.min(LONGEST)) => {
             LeaseAction::Wait { holder: holder.clone() }
         }
         Some(_) | None => LeaseAction::TakeOver { epoch: after(record.transitions, ours) },
@@ -152,9 +159,11 @@ fn acquire(seen: &SeenLease, ours: Ours<'_>, now: Duration) -> LeaseAction {
 }
 
 /// An epoch that is larger than every earlier one. The field has 31 bits, which last for 68 years at one change of
-/// holder per second.
+/// holder per second. A number in the upper half was written by something else. It is ignored, because the ledger would
+/// never forget it: the floor shows which epochs there were.
 fn after(transitions: u32, ours: Ours<'_>) -> u32 {
-    transitions.max(ours.floor).saturating_add(1)
+    let plausible = if transitions > PLAUSIBLE { 0 } else { transitions };
+    plausible.max(ours.floor).saturating_add(1)
 }
 
 #[cfg(test)]
@@ -197,6 +206,29 @@ mod tests {
         assert_eq!(step(None, ours, SECOND), LeaseAction::Create { epoch: 42 });
         assert_eq!(step(Some(&mk_seen(None, 3)), ours, SECOND), LeaseAction::TakeOver { epoch: 42 });
         assert_eq!(step(Some(&mk_seen(None, 50)), ours, SECOND), LeaseAction::TakeOver { epoch: 51 });
+    }
+
+    #[test]
+    fn a_number_that_nobody_reached_by_taking_the_lease_is_ignored() {
+        let highest = i32::MAX.unsigned_abs();
+        let ours = Ours { floor: 41, ..mk_ours(None) };
+        for holder in [None, Some("us")] {
+            let action = step(Some(&mk_seen(holder, highest)), ours, 100 * SECOND);
+            assert_eq!(action, LeaseAction::TakeOver { epoch: 42 }, "{holder:?}");
+        }
+        // The last one that is believed leaves as many again.
+        assert_eq!(decide(None, 1 << 30, None, 100), LeaseAction::TakeOver { epoch: (1 << 30) + 1 });
+        let ours = Ours { floor: (1 << 30) + 1, ..ours };
+        let action = step(Some(&mk_seen(None, highest)), ours, 100 * SECOND);
+        assert_eq!(action, LeaseAction::TakeOver { epoch: (1 << 30) + 2 });
+    }
+
+    #[test]
+    fn no_holder_counts_for_more_than_an_hour() {
+        let mut seen = mk_seen(Some("them"), 6);
+        seen.record.duration = u32::MAX * SECOND;
+        assert!(matches!(step(Some(&seen), mk_ours(None), 3_699 * SECOND), LeaseAction::Wait { .. }));
+        assert_eq!(step(Some(&seen), mk_ours(None), 3_700 * SECOND), LeaseAction::TakeOver { epoch: 7 });
     }
 
     #[test]

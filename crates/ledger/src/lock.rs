@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::{LedgerError, Location};
 
@@ -45,7 +46,16 @@ fn take_file(database: &Path, suffix: &str, holder: &str) -> Result<FileLock, Le
         .mode(0o600)
         .open(lock_path(database, suffix))
         .map_err(failed)?;
-    match file.try_lock() {
+    let mut locked = file.try_lock();
+    // A process that is being started has the descriptors of the one that starts it, until its program begins.
+    for _ in 0..10 {
+        if !matches!(locked, Err(TryLockError::WouldBlock)) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        locked = file.try_lock();
+    }
+    match locked {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
@@ -54,8 +64,9 @@ fn take_file(database: &Path, suffix: &str, holder: &str) -> Result<FileLock, Le
         }
         Err(TryLockError::Error(error)) => return Err(failed(error)),
     }
-    file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;
-    writeln!(file, "{holder} (process {})", std::process::id()).map_err(failed)?;
+    // The lock counts; the name is for who asks for it, and a disk without room for it is reported by the ledger.
+    let named = file.set_len(0).and_then(|()| file.rewind());
+    let _ = named.and_then(|()| writeln!(file, "{holder} (process {})", std::process::id()));
     Ok(FileLock { _file: file })
 }
 

@@ -163,7 +163,7 @@ async fn rows_of_the_index_that_were_altered_are_named() {
 }
 
 /// A change, the SQL of the number of the row that the check must name, and what it must say about that row.
-const ALTERATIONS: [(&str, &str, &str); 21] = [
+const ALTERATIONS: [(&str, &str, &str); 22] = [
     ("UPDATE certificates SET cluster = 'mine' WHERE uid = 'uid-650'", ROW_650, "cluster is \"mine\" there"),
     ("UPDATE certificates SET not_after = not_after + 1 WHERE uid = 'uid-650'", ROW_650, "not-after is "),
     (
@@ -210,6 +210,12 @@ const ALTERATIONS: [(&str, &str, &str); 21] = [
     (
         "INSERT INTO certificates SELECT -5, \
          'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'intent', NULL, NULL, NULL, NULL, NULL, 0, 0",
+        "0",
+        "it has the certificate 00, which no entry decided on",
+    ),
+    (
+        "INSERT INTO certificates SELECT -9223372036854775808, \
+         'u', 'r', 's', 'c', 'a', 'a', 'i', '00', 1, 2, 'published', NULL, NULL, NULL, NULL, NULL, 0, 0",
         "0",
         "it has the certificate 00, which no entry decided on",
     ),

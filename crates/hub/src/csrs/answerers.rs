@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 /// By how many edits a name may differ from the one that was meant.
 const MOST_EDITS: usize = 3;
+/// Bytes of a signer name that is compared with others, because that takes time.
+const LONGEST: usize = 128;
 
 /// How the CSRs of one signer name are answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,6 +52,9 @@ impl Answerers {
     /// The signer name of an AddOnSigner that was probably meant by this one. A cluster must not learn the others.
     #[must_use]
     pub fn nearest(&self, signer_name: &str) -> Option<String> {
+        if signer_name.len() > LONGEST {
+            return None;
+        }
         let may_be = self.by_name.keys().filter(|name| name.len().abs_diff(signer_name.len()) <= MOST_EDITS);
         let edits = may_be.map(|name| (strsim::damerau_levenshtein(name, signer_name), name));
         edits.filter(|(edits, _)| *edits <= MOST_EDITS).min().map(|(_, name)| name.clone())
@@ -68,6 +73,9 @@ mod tests {
         assert_eq!(all.nearest("example.com/telemtery").as_deref(), Some("example.com/telemetry"));
         assert_eq!(all.nearest("example.org/log").as_deref(), Some("example.org/logs"));
         assert_eq!(all.nearest("logs"), None, "it may mean any of them");
+        let long = format!("example.com/{}", "x".repeat(LONGEST));
+        let of_long = Answerers { by_name: [(format!("{long}y"), Answerer::default())].into(), of_others: None };
+        assert_eq!(of_long.nearest(&long), None, "comparing long names takes long");
         assert_eq!((all.get("logs"), Answerers::default().nearest("logs")), (None, None));
     }
 }

@@ -2,6 +2,7 @@
 //! them. While the ledger cannot be written to, only the last state of each is kept.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +32,8 @@ const USES: Duration = Duration::from_secs(10);
 /// The most bytes of specifications in the ledger whose registrations a hub that starts looks after.
 const REGISTERING: usize = 8 << 20;
 
-type Waiting = BTreeMap<(&'static str, String), (Record, String)>;
+type NoteKey = (&'static str, String);
+type Waiting = BTreeMap<NoteKey, (Record, String)>;
 
 /// The pending records, shared by all tasks that see changes.
 #[derive(Clone, Default)]
@@ -125,6 +127,7 @@ impl Notes {
         if self.find_specs(&ledger).await.is_err() || self.find_missed(&ledger, &registry).await.is_err() {
             return; // the ledger's writer has ended
         }
+        let mut last = None;
         loop {
             let listed = self.0.signers.lock().take();
             if let Some(signers) = listed
@@ -135,7 +138,7 @@ impl Notes {
                 tokio::time::sleep(RETRY).await;
                 continue;
             }
-            let next = self.0.waiting.lock().pop_first();
+            let next = take_after(&mut self.0.waiting.lock(), last.as_ref());
             let Some((key, (record, actor))) = next else {
                 self.0.more.notified().await;
                 continue;
@@ -145,6 +148,7 @@ impl Notes {
                 Ok(false) => ledger.change(record.clone(), &actor).await,
                 Err(error) => Err(error),
             };
+            last = Some(key.clone());
             match recorded {
                 Ok(()) => {}
                 Err(LedgerError::Stopped) => return,
@@ -192,6 +196,13 @@ impl Notes {
         ledger.signers().await?.difference(signers).for_each(|name| self.deleted(name));
         Ok(())
     }
+}
+
+/// Takes the note behind the last one, so that one that changes all the time holds up no other.
+fn take_after(waiting: &mut Waiting, last: Option<&NoteKey>) -> Option<(NoteKey, (Record, String))> {
+    let behind = last.and_then(|last| waiting.range((Bound::Excluded(last), Bound::Unbounded)).next());
+    let key = behind.or_else(|| waiting.first_key_value())?.0.clone();
+    waiting.remove_entry(&key)
 }
 
 /// The configurations that the ledger has of AddOnSigners with registrations, the latest first.
@@ -265,6 +276,23 @@ mod tests {
     use super::*;
     use addon_signer_core::registry::{AddOnFacts, ClusterFacts};
     use addon_signer_ledger::{LedgerWriter, WriterOptions};
+
+    #[test]
+    fn a_note_that_comes_again_and_again_holds_up_no_other() {
+        let mut waiting = Waiting::new();
+        let mut last = None;
+        let mut taken = Vec::new();
+        for name in ["z", "b", "a"] {
+            waiting.insert(("signer", name.to_owned()), (gone(name), String::new()));
+        }
+        for _ in 0..6 {
+            let (key, _) = take_after(&mut waiting, last.as_ref()).unwrap();
+            taken.push(key.1.clone());
+            last = Some(key);
+            waiting.insert(("signer", "a".to_owned()), (gone("a"), String::new()));
+        }
+        assert_eq!(taken, ["a", "b", "z", "a", "a", "a"]);
+    }
 
     #[tokio::test]
     async fn only_lost_eligibility_is_missed_even_in_outdated_registry() {

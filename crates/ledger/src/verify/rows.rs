@@ -155,7 +155,7 @@ async fn read(
     let columns = super::index::COLUMNS;
     let table_only = table_only(&connection);
     let mut first = from;
-    let mut index_after = i64::MIN;
+    let mut index_from = i64::MIN;
     let mut size = PageSize::at_most(ENTRIES);
     loop {
         // Reads by ranges, not by row counts, so that no row is omitted, however often a number occurs.
@@ -168,10 +168,10 @@ async fn read(
         let sql = format!(
             "SELECT {columns} FROM certificates{table_only} LEFT JOIN unfinished \
              ON unfinished.seq = certificates.seq \
-             WHERE certificates.seq > $1 AND certificates.seq <= $2 ORDER BY certificates.seq"
+             WHERE certificates.seq BETWEEN $1 AND $2 ORDER BY certificates.seq"
         );
-        let index = connection.rows(sql, vec![index_after.into(), upto.into()]).await?;
-        (first, index_after) = (end + 1, upto);
+        let index = connection.rows(sql, vec![index_from.into(), upto.into()]).await?;
+        (first, index_from) = (end + 1, upto.saturating_add(1));
         if entries.is_empty() && !is_last {
             // A gap may have any length, so reading continues at the next entry, which shows that rows are missing.
             let sql = "SELECT MIN(seq) FROM entries WHERE seq >= $1".to_owned();

@@ -42,9 +42,11 @@ impl Lineage {
             // A rollback makes an Old one Active again.
             let is_back = member.state == State::Active && self.rolled_back.is_some();
             let has_gone_further = known.state.is_none_or(|state| state > member.state && !is_back);
-            let has_signed_longer = known.leaves_expire > member.leaves_expire;
+            // No certificate lasts longer than its authority, whatever the ledger's store says.
+            let known_end = known.leaves_expire.map(|end| end.min(member.authority.not_after()));
+            let has_signed_longer = known_end > member.leaves_expire;
             if has_signed_longer {
-                member.leaves_expire = known.leaves_expire;
+                member.leaves_expire = known_end;
             }
             let is_forgiven = known.tainted && !member.tainted;
             member.tainted |= known.tainted;
