@@ -33,7 +33,7 @@ impl AgentError {
     /// Whether the hub has issued a certificate that is of no use. Each one costs the hub an entry of its ledger.
     pub(crate) fn has_cost_a_certificate(&self) -> bool {
         match self {
-            Self::RevokedAtOnce | Self::Enrol(EnrolError::Unsuitable(..)) => true,
+            Self::RevokedAtOnce | Self::Enrol(EnrolError::Unsuitable(..) | EnrolError::NoTrust(_)) => true,
             Self::Enrol(EnrolError::WrongClock { is_kept, .. }) => !is_kept,
             _ => false,
         }

@@ -7,20 +7,25 @@
 //! if they do not match.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ring::rand::{SecureRandom, SystemRandom};
+use tracing::warn;
 use zeroize::Zeroizing;
 
 use super::StoreError;
 use addon_signer_core::credentials::{BUNDLE, CERTIFICATE, Credentials, KEY};
+use addon_signer_platform::errors::explain;
 
 /// The link to the current directory.
 const CURRENT: &str = "..data";
 /// The prefix of directories and temporary links that the agent makes.
 const OURS: &str = "..addon-signer-";
+/// How long a write may take.
+const WRITING: Duration = Duration::from_secs(60);
 
 pub(super) struct Directory {
     path: PathBuf,
@@ -56,7 +61,11 @@ impl Directory {
     pub(super) fn save(&self, credentials: &Credentials) -> Result<(), StoreError> {
         make_directory(&self.path)?;
         let version = format!("{OURS}{}", random_suffix()?);
-        self.write_version(&self.path.join(&version), credentials)?;
+        let path = self.path.join(&version);
+        self.write_version(&path, credentials).inspect_err(|_| {
+            let _ = fs::remove_dir_all(&path); // or a later write removes what is left
+        })?;
+        let before = fs::read_link(self.path.join(CURRENT)).ok(); // none, or something else of that name
         self.link(Path::new(&version), CURRENT)?;
         for (name, _) in credentials.files() {
             let target = Path::new(CURRENT).join(name);
@@ -67,7 +76,11 @@ impl Directory {
             }
         }
         sync(&self.path)?;
-        self.remove_others(&version)
+        // The new set is current; what is left over does no harm.
+        if let Err(error) = self.remove_older(&version, before.as_deref()) {
+            warn!(error = explain(&error), "Could not remove older credentials");
+        }
+        Ok(())
     }
 
     fn write_version(&self, path: &Path, credentials: &Credentials) -> Result<(), StoreError> {
@@ -93,21 +106,35 @@ impl Directory {
         linked.map_err(|error| StoreError::File("write", path, error))
     }
 
-    /// Removes what earlier writes left, including writes that did not complete.
-    fn remove_others(&self, current: &str) -> Result<(), StoreError> {
+    /// Removes the version that was current before, and what earlier writes left, including writes that did not
+    /// complete. What is about as young as the current version may be of another agent, which is about to link it.
+    fn remove_older(&self, current: &str, before: Option<&Path>) -> Result<(), StoreError> {
         let failed = |error| StoreError::File("read", self.path.clone(), error);
+        let written = |path: PathBuf| fs::symlink_metadata(path).and_then(|metadata| metadata.modified());
+        let made = written(self.path.join(current)).map_err(failed)?;
+        let mut outcome = Ok(());
         for entry in fs::read_dir(&self.path).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
+            let (entry, mut removed) = (entry.map_err(failed)?, Ok(()));
             let name = entry.file_name();
             if name == current || !name.to_string_lossy().starts_with(OURS) {
                 continue;
             }
-            let directory = entry.file_type().map_err(failed)?.is_dir();
-            let removed = if directory { fs::remove_dir_all(entry.path()) } else { fs::remove_file(entry.path()) };
-            removed.map_err(|error| StoreError::File("remove", entry.path(), error))?;
+            let is_older = written(entry.path()).is_ok_and(|time| time + WRITING < made);
+            if is_older || before == Some(Path::new(&name)) {
+                let is_directory = entry.file_type().map_err(failed)?.is_dir();
+                removed = if is_directory { fs::remove_dir_all(entry.path()) } else { fs::remove_file(entry.path()) };
+            }
+            if let Err(error) = removed.or_else(unless_gone) {
+                outcome = Err(StoreError::File("remove", entry.path(), error));
+            }
         }
-        Ok(())
+        outcome
     }
+}
+
+/// Another agent may have removed it.
+fn unless_gone(error: io::Error) -> io::Result<()> {
+    if error.kind() == ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
 /// Creates the directory if it does not exist, with access for the owner only.

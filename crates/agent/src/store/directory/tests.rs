@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::SystemTime;
 
 use super::*;
 
@@ -65,17 +66,41 @@ fn a_reader_never_sees_a_key_of_another_certificate() {
 }
 
 #[test]
+fn two_agents_that_write_at_once_leave_one_whole_set() {
+    let parent = tempfile::tempdir().unwrap();
+    std::thread::scope(|scope| {
+        for agent in 0..2 {
+            let directory = Directory::new(parent.path().to_owned());
+            scope.spawn(move || {
+                for number in 0..100 {
+                    directory.save(&credentials(2 * number + agent)).unwrap();
+                }
+            });
+        }
+    });
+    let found = Directory::new(parent.path().to_owned()).load().unwrap().unwrap();
+    assert!(!found.key.is_empty() && found.certificate == *found.key);
+}
+
+#[test]
 fn files_of_others_are_replaced_by_name_and_left_otherwise() {
     let parent = tempfile::tempdir().unwrap();
     fs::write(parent.path().join(CERTIFICATE), "old").unwrap();
     fs::write(parent.path().join("notes"), "mine").unwrap();
-    fs::create_dir(parent.path().join(format!("{OURS}cut-short"))).unwrap();
+    for (name, is_old) in [("cut-short", true), ("of-another-agent", false)] {
+        let path = parent.path().join(format!("{OURS}{name}"));
+        fs::create_dir(&path).unwrap();
+        if is_old {
+            File::open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        }
+    }
     let directory = Directory::new(parent.path().to_owned());
     assert_eq!(directory.load().unwrap().unwrap().certificate, b"old");
     directory.save(&credentials(1)).unwrap();
     assert_eq!(directory.load().unwrap(), Some(credentials(1)));
     assert_eq!(fs::read(parent.path().join("notes")).unwrap(), b"mine");
     assert!(!parent.path().join(format!("{OURS}cut-short")).exists());
+    assert!(parent.path().join(format!("{OURS}of-another-agent")).exists(), "it may be about to link it");
 }
 
 #[test]
