@@ -1,5 +1,7 @@
 //! What commands print: text, tables, JSON.
 
+use std::io::{ErrorKind, Write as _};
+
 use clap::ValueEnum;
 use comfy_table::presets::NOTHING;
 use comfy_table::{ContentArrangement, Table};
@@ -34,11 +36,29 @@ impl Format {
     }
 }
 
-/// Prints to standard output; a closed pipe is not an error.
+/// Prints to standard output; a closed pipe is not an error. If the text cannot be written, for instance because a disk
+/// is full, the process ends with an error, so that nobody takes a part of it for all.
 pub(crate) fn print(text: &str) {
-    use std::io::Write as _;
-    // `addon-signer … | head` closes the pipe before the end, so the error can be ignored.
-    let _ = std::io::stdout().write_all(terminal::lines(text).as_bytes());
+    let mut stdout = std::io::stdout().lock();
+    let written = stdout.write_all(terminal::lines(text).as_bytes()).and_then(|()| stdout.flush());
+    // `addon-signer … | head` closes the pipe before the end.
+    if let Err(error) = written
+        && error.kind() != ErrorKind::BrokenPipe
+    {
+        tell(&format!("addon-signer: the output cannot be written: {error}"));
+        std::process::exit(1);
+    }
+}
+
+/// Prints lines to standard error.
+pub(crate) fn tell(text: &str) {
+    ask(&format!("{text}\n"));
+}
+
+/// Prints a question to standard error, behind which the cursor stays.
+pub(crate) fn ask(text: &str) {
+    // Without standard error there is nobody to tell.
+    let _ = std::io::stderr().write_all(terminal::lines(text).as_bytes());
 }
 
 /// Prints one JSON document.

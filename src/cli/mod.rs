@@ -2,6 +2,8 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused because agents would be locked out.
 
+#![deny(clippy::print_stderr)] // by `tell` alone: text of others may be in it
+
 pub mod ca;
 mod caller;
 pub mod certs;
@@ -25,12 +27,11 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 #[cfg(feature = "demo")]
 use crate::demo;
-use crate::output;
+use crate::output::{self, tell};
 use addon_signer_ledger::LedgerError;
 use addon_signer_platform::arguments;
 use addon_signer_platform::errors::explain;
 use addon_signer_platform::logs::{self, LogFormat};
-use addon_signer_platform::terminal;
 use addon_signer_platform::version;
 use addon_signer_telemetry::access::{AccessWriter, access_lines};
 use addon_signer_telemetry::audit::{self, Sink};
@@ -230,7 +231,7 @@ pub fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("addon-signer: {}", terminal::lines(&explain(error.as_ref())));
+            tell(&format!("addon-signer: {}", explain(error.as_ref())));
             ExitCode::from(match error.is::<ca::Refused>() {
                 true => arguments::REFUSED,
                 false if is_usage(&error) => arguments::WRONG_USAGE,

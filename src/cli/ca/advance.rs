@@ -13,7 +13,7 @@ use super::plan::{NextStep, StepPlan};
 use super::report::{LineageArgs, LineageName, LineageReport};
 use super::revoke_authority::{follow_loss, is_typed};
 use crate::cli::caller::CommandUser;
-use crate::output::Format;
+use crate::output::{Format, ask};
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::ca::exception::Exception;
 use addon_signer_core::ca::lineage::NO_WORKS;
@@ -95,7 +95,7 @@ async fn all_awaited(ca: &Ca, id: &str, output: Format) -> anyhow::Result<BTreeS
         let sentence = format!("{}; without a terminal, name the clusters of --except", lacking.count());
         return Err(lacking.refused(output, sentence));
     }
-    eprint!("{}To let {id} sign on {} without these, type this id again: ", lacking.as_table(), ca.cluster);
+    ask(&format!("{}To let {id} sign on {} without these, type this id again: ", lacking.as_table(), ca.cluster));
     is_typed(id, &mut stdin().lock())?;
     Ok(lacking.addons.iter().filter_map(|addon| addon.cluster.parse().ok()).collect()) // names of objects are good
 }

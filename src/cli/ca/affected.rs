@@ -7,7 +7,7 @@ use super::connection::Ca;
 use super::report::{LineageName, LineageReport};
 use crate::cli::certs::LedgerSource;
 use crate::cli::status::{AgentState, Gathered, Row, Selection, gather};
-use crate::output::{Format, Rows, print_json};
+use crate::output::{Format, Rows, ask, print_json};
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::policy::GatewayCertificate;
 use addon_signer_core::timestamp::Timestamp;
@@ -165,7 +165,7 @@ impl Affected {
     /// The error for this sentence; prints first which agents would be locked out.
     pub(super) fn refused(&self, output: Format, sentence: String) -> anyhow::Error {
         match output {
-            Format::Table => eprint!("{}", self.as_table()),
+            Format::Table => ask(&self.as_table()),
             Format::Json => {
                 if let Err(error) = print_json(self) {
                     return error.into();

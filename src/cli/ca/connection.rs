@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::report::{LineageArgs, LineageName, LineageReport, Pace, as_table, client_report, progress};
 use crate::cli::caller::CommandUser;
 use crate::cli::leader::leader;
-use crate::output::{Format, print_json};
+use crate::output::{Format, print_json, tell};
 use addon_signer_api::status::AuthorityState;
 use addon_signer_api::{GuardedSigner, Lenient};
 use addon_signer_core::ca::lineage::MOST_GONE;
@@ -74,7 +74,7 @@ struct AskedFor<'r> {
 impl ReportArgs {
     /// Reports the requested change, and prints it as JSON unless `--watch` follows.
     pub(super) fn asked(&self, lineage: &LineageReport, authority: &str, sentence: &str) -> anyhow::Result<()> {
-        eprintln!("{sentence}");
+        tell(sentence);
         if self.output == Format::Json && !self.watch {
             print_json(&AskedFor { lineage: &lineage.lineage, authority })?;
         }
@@ -235,7 +235,7 @@ impl Ca {
             let metadata =
                 json!({ "resourceVersion": metadata.resource_version, "annotations": { name: text(present) } });
             if attempts == 0 {
-                eprintln!("Changing {} on {}", before.lineage, self.cluster);
+                tell(&format!("Changing {} on {}", before.lineage, self.cluster));
             }
             match self.patch(lineage, &json!({ "metadata": metadata })).await {
                 Err(error) if is_conflict(&error) => {} // the hub has written its status, perhaps
@@ -304,7 +304,7 @@ impl Ca {
         is_done: impl Fn(&LineageReport) -> bool,
         is_under_way: impl Fn(&LineageReport) -> bool,
     ) -> anyhow::Result<LineageReport> {
-        eprintln!("Ctrl-C stops watching; the hub that leads continues.");
+        tell("Ctrl-C stops watching; the hub that leads continues.");
         let started = Instant::now();
         let mut shown = String::new();
         let mut first = None;
@@ -326,7 +326,7 @@ impl Ca {
             let is_new = has_begun || report != *first;
             let text = if is_new { progress(&report, earlier) } else { "waiting for the hub".to_owned() };
             if text != shown {
-                eprintln!("{text}{pace}");
+                tell(&format!("{text}{pace}"));
                 shown = text;
             }
             if !has_begun && started.elapsed() > TIMEOUT {
@@ -353,8 +353,8 @@ impl Ca {
         let now = leader(&self.client, &self.namespace).await;
         let now = now.unwrap_or_else(|error| Err(format!("whether a hub is leading is not known: {error:#}")));
         match (&now, *is_led) {
-            (Err(nobody), true) => eprintln!("{nobody}"),
-            (Ok(holder), false) => eprintln!("{} is leading", holder.name),
+            (Err(nobody), true) => tell(nobody),
+            (Ok(holder), false) => tell(&format!("{} is leading", holder.name)),
             _ => {}
         }
         *is_led = now.is_ok();

@@ -4,7 +4,7 @@ use anyhow::bail;
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 
 use super::caller::CommandUser;
-use crate::output::{Format, print, print_json};
+use crate::output::{Format, print, print_json, tell};
 use addon_signer_api::status::{AuthorityState, AuthorityStatus};
 use addon_signer_core::names::{ANNOTATION_ROLL_BACK, ANNOTATION_ROTATE};
 use addon_signer_hub::authorities::asked::AuthorityRequest;
@@ -177,10 +177,10 @@ async fn follow_rotation(ca: &Ca, name: &LineageName, args: &ReportArgs, before:
     };
     let is_done = |report: &LineageReport| signs(report).is_some();
     let now = ca.follow(name, args.output, None, is_done, |report| report.rotation.is_some()).await?;
-    eprintln!(
+    tell(&format!(
         "{} is now signing. Certificates signed by {before} stay valid until they expire.",
         signs(&now).unwrap_or_default()
-    );
+    ));
     Ok(())
 }
 

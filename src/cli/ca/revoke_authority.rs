@@ -9,7 +9,7 @@ use super::affected::Affected;
 use super::connection::{Ca, ReportArgs};
 use super::report::{LineageName, LineageReport};
 use crate::cli::signer_object;
-use crate::output::Format;
+use crate::output::{Format, ask};
 use addon_signer_api::status::AuthorityState;
 use addon_signer_core::names::ANNOTATION_REVOKE_AUTHORITY;
 use addon_signer_core::policy::GatewayCertificate;
@@ -83,7 +83,7 @@ fn confirm(ca: &Ca, before: &LineageReport, id: &str, affected: &Affected, outpu
             || format!("{}; --yes revokes {id} of {} on {cluster} all the same", affected.count(), before.lineage);
         return if affected.is_nobody() { Ok(()) } else { Err(affected.refused(output, sentence())) };
     }
-    eprint!("{}To revoke {id} of {} on {cluster}, type this id again: ", affected.as_table(), before.lineage);
+    ask(&format!("{}To revoke {id} of {} on {cluster}, type this id again: ", affected.as_table(), before.lineage));
     is_typed(id, &mut stdin().lock())
 }
 

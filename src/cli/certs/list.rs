@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use serde::Serialize as _;
 
 use super::revocations::Revocations;
 use super::{LedgerSource, SourceArgs, past};
 use crate::cli::signer_object;
-use crate::output::{Rows, print};
+use crate::output::{Rows, print, tell};
 use addon_signer_core::identity::ClusterName;
 use addon_signer_core::query::{Filter, PAGE_MAX, Query, StateFilter};
 use addon_signer_core::timestamp::Timestamp;
@@ -90,10 +91,9 @@ pub(super) async fn run(args: ListArgs) -> anyhow::Result<()> {
     let revocations = match &source {
         _ if !is_of_valid && args.output != ListFormat::Table => Revocations::default(),
         LedgerSource::Hub(client) if is_of_valid => Revocations::read(client, args.cluster).await?,
-        // A ledger may be read where there is no cluster.
-        LedgerSource::Ledger(_) if is_of_valid => {
-            Revocations::connect(&access, args.cluster).await.unwrap_or_else(Revocations::unknown)
-        }
+        LedgerSource::Ledger(_) if is_of_valid => Revocations::connect(&access, args.cluster)
+            .await
+            .context("what is revoked is not known, so `valid` cannot be told; --state published needs no cluster")?,
         // Whoever may read the inventory may have no other right.
         LedgerSource::Hub(client) => Revocations::or_none(Revocations::read(client, args.cluster)).await,
         LedgerSource::Ledger(_) => Revocations::or_none(Revocations::connect(&access, args.cluster)).await,
@@ -118,7 +118,7 @@ pub(super) async fn run(args: ListArgs) -> anyhow::Result<()> {
     };
     printer.end();
     if more {
-        eprintln!("There may be more: use --limit N or --all.");
+        tell("There may be more: use --limit N or --all.");
     }
     Ok(())
 }
@@ -279,6 +279,16 @@ mod tests {
         assert!(table(86_401, true, false).contains("expired"));
         assert!(table(1, true, false).contains("revoked"));
         assert_eq!(cut("1234567890123456"), "1234567890123456");
+    }
+
+    #[test]
+    fn what_no_agent_can_have_is_not_revoked() {
+        let mut revocations = Revocations::default();
+        revocations.revoke("production-europe-west-17", "telemetry", Timestamp::from_unix(1));
+        let is_revoked =
+            |state: &CertificateState| revocations.revokes(&Certificate { state: *state, ..mk_certificate() });
+        let revoked: Vec<_> = CertificateState::ALL.into_iter().filter(is_revoked).collect();
+        assert_eq!(revoked, [CertificateState::Signed, CertificateState::Published]);
     }
 
     #[test]

@@ -137,15 +137,19 @@ impl ProgressLine {
             return;
         }
         self.shown.set(Some(tokio::time::Instant::now()));
-        let line = progress_line(done, total, self.started.elapsed());
-        eprint!("\r{line}\x1b[K");
+        replace_line(&progress_line(done, total, self.started.elapsed()));
     }
 
     fn end(&self) {
         if self.shown.get().is_some() {
-            eprint!("\r\x1b[K");
+            replace_line("");
         }
     }
+}
+
+#[expect(clippy::print_stderr, reason = "it moves the cursor, and the text is ours")]
+fn replace_line(text: &str) {
+    eprint!("\r{text}\x1b[K");
 }
 
 fn progress_line(done: u64, total: u64, elapsed: std::time::Duration) -> String {

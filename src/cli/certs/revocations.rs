@@ -7,6 +7,7 @@ use anyhow::{Context, anyhow};
 use kube::{Api, Client};
 use tokio::time::timeout;
 
+use crate::output::tell;
 use addon_signer_api::ocm::{self, OcmObject};
 use addon_signer_core::identity::{AddOnKey, ClusterName};
 use addon_signer_core::journal::CertificateState;
@@ -58,7 +59,7 @@ impl Revocations {
 
     /// None, because of this error, with a line on standard error.
     pub(super) fn unknown(error: anyhow::Error) -> Self {
-        eprintln!("What is revoked is not known: {}", explain(error.as_ref()));
+        tell(&format!("What is revoked is not known: {}", explain(error.as_ref())));
         Self::default()
     }
 

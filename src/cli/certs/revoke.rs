@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cli::caller::CommandUser;
-use crate::output::{Format, print, print_json};
+use crate::output::{Format, print, print_json, tell};
 use addon_signer_api::lenient::Lenient;
 use addon_signer_api::ocm;
 use addon_signer_core::identity::{AddOnName, ClusterName};
@@ -136,7 +136,7 @@ async fn write(
             Set::Less(was) => was,
         };
         if tries == 0 {
-            eprintln!("Changing {addon} on {cluster}, on {target}");
+            tell(&format!("Changing {addon} on {cluster}, on {target}"));
         }
         match addons.patch(addon.as_str(), &PatchParams::default(), &Patch::Merge(patch(&object, &wanted))).await {
             Ok(_) => return Ok((wanted, was)),

@@ -15,7 +15,7 @@ use clap::Args;
 
 use super::certs::{LedgerSource, SourceArgs};
 use super::leader::leader;
-use crate::output::{Format, Rows};
+use crate::output::{Format, Rows, tell};
 use addon_signer_core::identity::{AddOnName, ClusterName};
 use addon_signer_platform::kubernetes;
 pub(in crate::cli) use gather::{Gathered, Selection, gather};
@@ -85,20 +85,20 @@ pub async fn run(args: FleetArgs) -> anyhow::Result<()> {
     let (page, last) = args.paging.of(rows.len());
     let shown = rows.get(page.clone()).unwrap_or_default();
     args.output.print(shown, as_table)?;
-    eprintln!("{}", summary(rows));
+    tell(&summary(rows));
     if let Some(why) = &gathered.no_ledger {
-        eprintln!("{}, because the ledger was not asked: {why}", gathered.without_ledger());
+        tell(&format!("{}, because the ledger was not asked: {why}", gathered.without_ledger()));
     }
     if page.end < rows.len() {
-        eprintln!("There are more: --page {} of {last}, or --all.", args.paging.page.saturating_add(1));
+        tell(&format!("There are more: --page {} of {last}, or --all.", args.paging.page.saturating_add(1)));
     } else if shown.is_empty() && !rows.is_empty() {
-        eprintln!("The last page is --page {last}.");
+        tell(&format!("The last page is --page {last}."));
     }
     if rows.is_empty() && wanted.is_narrow() {
-        eprintln!("No addon that an AddOnSigner lists is installed under these names; `status` alone lists all.");
+        tell("No addon that an AddOnSigner lists is installed under these names; `status` alone lists all.");
     }
     for note in gathered.notes() {
-        eprintln!("Note: {note}.");
+        tell(&format!("Note: {note}."));
     }
     leader(&client, &args.namespace).await?.map(drop).map_err(|nobody| anyhow!("this may be old: {nobody}"))
 }
