@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Pushes the images and charts of a release to the registry that it was made for.
 #
-#   deploy/publish.sh FOLDER [--plain-http]
+#   deploy/publish.sh FOLDER [--plain-http] [--unsigned]
 #
+# A release without a signature is pushed only with --unsigned. Whose signature it is, the output says.
 # --plain-http is for a registry on this machine. What is there with another digest is not replaced. Log in first:
 # `skopeo login HOST`, `helm registry login HOST`.
 set -euo pipefail
@@ -19,21 +20,26 @@ there() {
     fi
 }
 
-(($# > 0)) || fail "usage: deploy/publish.sh FOLDER [--plain-http]"
+(($# > 0)) || fail "usage: deploy/publish.sh FOLDER [--plain-http] [--unsigned]"
 helm=${HELM:-helm}
 for command in skopeo jq "$helm"; do command -v "$command" >/dev/null || fail "$command is missing"; done
 cd "$1"
-inspect=() copy=() push=()
-case ${2:-} in
-    '') ;;
-    --plain-http) inspect=(--tls-verify=false) copy=(--dest-tls-verify=false) push=(--plain-http) ;;
-    *) fail "unknown argument $2" ;;
-esac
+inspect=() copy=() push=() unsigned=
+for argument in "${@:2}"; do
+    case $argument in
+        --plain-http) inspect=(--tls-verify=false) copy=(--dest-tls-verify=false) push=(--plain-http) ;;
+        --unsigned) unsigned=yes ;;
+        *) fail "unknown argument $argument" ;;
+    esac
+done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 sha256sum --quiet --check SHA256SUMS || fail "the files are not those of the release: make it again"
 if [[ -e SHA256SUMS.asc ]]; then
     gpg --verify SHA256SUMS.asc SHA256SUMS 2>"$work/error" || fail "the signature is wrong: $(tail -n 1 "$work/error")"
+    cat "$work/error" # whose it is, and whether the key has expired
+elif [[ -z $unsigned ]]; then
+    fail "it is not signed: sign it by gpg --armor --detach-sign SHA256SUMS, or push it with --unsigned"
 fi
 
 mapfile -t images <images.txt # REGISTRY/NAME:VERSION@DIGEST

@@ -245,10 +245,11 @@ sign() {
 
 main() {
     read_arguments "$@"
+    commit=$(git rev-parse HEAD)
     check_tree
     prepare_machine
     check_advisories
-    commit=$(git rev-parse HEAD)
+    [[ $(git rev-parse HEAD) == "$commit" ]] || fail "another commit was checked out meanwhile: begin again"
     SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
     export SOURCE_DATE_EPOCH COMMIT=$commit SOURCE=$source
     target=$(rustc -vV | sed -n 's/^host: //p')
@@ -277,7 +278,7 @@ main() {
     make_bills
     make_provenance
     sign
-    mv "$made" "$output"
+    mv --no-target-directory "$made" "$output"
     say "$output has:"
     (cd "$output" && ls -l | awk 'NR > 1 {printf "%9.1f KB  %s\n", $5 / 1000, $9}')
 }

@@ -120,7 +120,13 @@ async fn a_writer_of_config_maps_writes_none_of_the_hubs() {
         is_refused(maps.create(&post, &mk(json!({ "name": "any-client-ca" }))).await.err()?)
     })
     .await;
-    for name in ["addon-signer-trust", "addon-signer-backend-trust", "addon-signer-ledger", "new-client-ca"] {
+    for name in [
+        "addon-signer-trust",
+        "addon-signer-backend-trust",
+        "addon-signer-ledger",
+        "addon-signer-roots",
+        "new-client-ca",
+    ] {
         is_refused(maps.create(&post, &mk(json!({ "name": name }))).await.unwrap_err()).unwrap();
     }
     for name in ["addon-signer-trust", "telemetry-client-ca"] {

@@ -71,6 +71,12 @@ check_release() {
 # What the registry has is what the release says, and nothing there is replaced.
 check_published() {
     local image chart file
+    mv "$work/first/SHA256SUMS.asc" "$work/signature"
+    if HELM=$helm "$root/deploy/publish.sh" "$work/first" --plain-http >/dev/null 2>"$work/error"; then
+        fail "a release without a signature was published"
+    fi
+    grep -q "it is not signed" "$work/error" || fail "$(<"$work/error")"
+    mv "$work/signature" "$work/first/SHA256SUMS.asc"
     HELM=$helm "$root/deploy/publish.sh" "$work/first" --plain-http
     while read -r image; do
         equal "the digest of $image" "$(crane digest --insecure "${image%@*}")" "${image#*@}"

@@ -235,6 +235,25 @@ mod tests {
     }
 
     #[test]
+    fn reads_from_a_client_end_with_a_frame() {
+        let (stats, too_many) = (GatewayStats::default(), CancellationToken::new());
+        let mut frames = Frames::of_client(&stats, &too_many, &Arc::default());
+        let frame_of_5 = frame(DATA, 0, 5);
+        for bytes in [&[0; PREFACE][..], &frame_of_5, &frame(4, 0, 0), &frame_of_5] {
+            let mut left = bytes;
+            while !left.is_empty() {
+                let wanted = frames.wanted().unwrap();
+                assert!((1..=left.len()).contains(&wanted), "{wanted} of {}", left.len());
+                // A read may bring less.
+                let (read, rest) = left.split_at(wanted.div_ceil(2));
+                frames.read(read, read.as_ptr_range().end.addr()).unwrap();
+                left = rest;
+            }
+        }
+        assert_eq!(mk_frames().wanted(), None, "a backend's are as long as they come");
+    }
+
+    #[test]
     fn trailers_of_a_client_are_large_sooner() {
         let (stats, too_many) = (GatewayStats::default(), CancellationToken::new());
         let mut frames = Frames::of_client(&stats, &too_many, &Arc::default());

@@ -115,6 +115,14 @@ seccompProfile: { type: RuntimeDefault }
 {{- if and .Values.ledger.file.ephemeral (or .Values.ledger.postgres.enabled .Values.ledger.file.existingClaim) }}
 {{- fail "ledger.file.ephemeral: the ledger is in PostgreSQL or in a volume of yours; choose one" }}
 {{- end }}
+{{- if .Values.servingRoots.configMap }}
+{{- if not (hasPrefix "addon-signer-" .Values.servingRoots.configMap) }}
+{{- fail "servingRoots.configMap: begin the name with addon-signer-: only who may write the Secrets of the authorities writes such ConfigMaps" }}
+{{- end }}
+{{- if not (contains "--serving-trust Root" (join " " .Values.signer.args | replace "=" " ")) }}
+{{- fail "servingRoots.configMap: the hub uses it only with --serving-trust=Root in signer.args, and does not start without" }}
+{{- end }}
+{{- end }}
 {{- range .Values.gateway.args }}
 {{- if hasPrefix "--shutdown-delay" . }}
 {{- fail "gateway.args: --shutdown-delay is set by gateway.shutdownDelaySeconds, together with the grace period" }}

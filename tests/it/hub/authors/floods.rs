@@ -207,11 +207,11 @@ async fn flood(world: &CrashWorld, kind: &Kind, count: usize) {
             let (api, object) = (&api, kind.object(at));
             async move {
                 let last = RefCell::new(None);
-                // An API server that is busy with megabytes may take longer for an answer than the client waits.
+                // An API server or an etcd that is busy with megabytes may take longer for an answer than one waits.
                 let made = async || match api.create(&PostParams::default(), &object).await {
                     Ok(_) => Some(()),
                     Err(kube::Error::Api(status)) if status.is_already_exists() => Some(()),
-                    Err(kube::Error::Api(status)) => panic!("{status}"),
+                    Err(kube::Error::Api(status)) if status.code < 500 => panic!("{status}"),
                     Err(error) => {
                         last.replace(Some(error));
                         None
