@@ -20,7 +20,7 @@ use addon_signer_api::authority::AuthoritySource;
 use addon_signer_core::ca::chain::Roots;
 use addon_signer_core::gateway::host::Host;
 use addon_signer_core::gateway::replicas::LARGEST_BOUND;
-use addon_signer_core::lease::LEASE_NAME;
+use addon_signer_core::lease::{self, LEASE_NAME};
 use addon_signer_core::rate::Rate;
 use addon_signer_core::units::parse_duration;
 use addon_signer_gateway::Limits;
@@ -160,7 +160,7 @@ pub struct HubArgs {
     #[arg(long, env = "ADDON_SIGNER_SHUTDOWN_DELAY", value_name = "DURATION",
           default_value = "5s", value_parser = parse_duration)]
     shutdown_delay: Duration,
-    /// How long another hub waits before it takes over from a silent one; at least 1s.
+    /// How long another hub waits before it takes over from a silent one; from 1s to 1h.
     #[arg(long, env = "ADDON_SIGNER_LEASE_DURATION", value_name = "DURATION",
           default_value = "15s", value_parser = lease_duration)]
     lease_duration: Duration,
@@ -204,7 +204,8 @@ fn refuse_after(text: &str) -> Result<Duration, String> {
 
 fn lease_duration(text: &str) -> Result<Duration, String> {
     let duration = parse_duration(text).map_err(|error| error.to_string())?;
-    if duration.is_zero() { Err("a Lease must be valid for at least 1s".to_owned()) } else { Ok(duration) }
+    let is_allowed = (Duration::from_secs(1)..=lease::LONGEST).contains(&duration);
+    if is_allowed { Ok(duration) } else { Err("a Lease must be valid for 1s to 1h".to_owned()) }
 }
 
 impl HubArgs {

@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client, ResourceExt};
 
 use super::caller::CommandUser;
-use addon_signer_core::lease::LEASE_NAME;
+use addon_signer_core::lease::{self, LEASE_NAME};
 use addon_signer_core::names::ANNOTATION_VERSION;
 use addon_signer_core::timestamp::Timestamp;
 use addon_signer_platform::clock::Clock;
@@ -63,6 +63,7 @@ fn of(lease: &Lease, namespace: &str, now: Timestamp) -> Leader {
     let Some(spec) = &lease.spec else { return Err(none(namespace, None)) };
     let renewed = spec.renew_time.as_ref().map(|renewed| Timestamp::from_unix(renewed.0.as_second()));
     let within = u64::try_from(spec.lease_duration_seconds.unwrap_or_default()).unwrap_or_default();
+    let within = within.min(lease::LONGEST.as_secs());
     let is_new = renewed.is_some_and(|renewed| renewed.until(now).as_secs() <= within + CLOCKS);
     holder(lease).filter(|_| is_new).ok_or_else(|| none(namespace, renewed))
 }

@@ -205,6 +205,7 @@ async fn wrong_usage_exits_with_two() {
         &["hub", "--gateway-name", "x", "--gateway-listen", "nowhere"],
         &["hub", "--gateway-name", "x", "--refused-retention", "soon"],
         &["hub", "--gateway-name", "x", "--lease-duration", "0s"],
+        &["hub", "--gateway-name", "x", "--lease-duration", "61m"],
         &["hub", "--gateway-name", "x", "--ledger", "ledger.db"],
         &["certs", "verify", "--ledger", "postgres://host/ledger?passwd=x"],
         &["status", "--ledger", "ledger.db"],

@@ -60,7 +60,7 @@ impl SeenLease {
 /// The most changes of holder that there may have been.
 const PLAUSIBLE: u32 = 1 << 30;
 /// How long another hub is believed to hold the Lease without a renewal, whatever the Lease says.
-const LONGEST: Duration = Duration::from_secs(3600);
+pub const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The newest `resourceVersion` that this hub has seen of the Lease.
 ///

@@ -91,9 +91,9 @@ pub(super) async fn run(args: ListArgs) -> anyhow::Result<()> {
     let revocations = match &source {
         _ if !is_of_valid && args.output != ListFormat::Table => Revocations::default(),
         LedgerSource::Hub(client) if is_of_valid => Revocations::read(client, args.cluster).await?,
-        LedgerSource::Ledger(_) if is_of_valid => Revocations::connect(&access, args.cluster)
-            .await
-            .context("what is revoked is not known, so `valid` cannot be told; --state published needs no cluster")?,
+        LedgerSource::Ledger(_) if is_of_valid => Revocations::connect(&access, args.cluster).await.context(
+            "what is revoked is not known, so neither is what is valid; `--state published` alone needs no cluster",
+        )?,
         // Whoever may read the inventory may have no other right.
         LedgerSource::Hub(client) => Revocations::or_none(Revocations::read(client, args.cluster)).await,
         LedgerSource::Ledger(_) => Revocations::or_none(Revocations::connect(&access, args.cluster)).await,
