@@ -173,7 +173,9 @@ fn library_brings_the_agent_into_an_addons_pods() {
 }
 
 /// A value, and words that name what is wrong.
-const REFUSED: [(&[&str], &str); 20] = [
+const REFUSED: [(&[&str], &str); 22] = [
+    (&["servingRoots.configMap=roots"], "begin the name with addon-signer-"),
+    (&["servingRoots.configMap=addon-signer-roots"], "only with --serving-trust=Root"),
     (&["image.registry=ocm"], "'/image/registry'"),
     (&["ledger.file.ephemeral=true", "ledger.file.existingClaim=mine"], "choose one"),
     (&["gatway.names={a.example}"], "additional properties 'gatway' not allowed"),
