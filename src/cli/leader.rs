@@ -81,14 +81,15 @@ mod tests {
 
     #[test]
     fn a_lease_says_who_leads_or_since_when_nobody_does() {
-        let judge = |holder: &str, now: i64| {
+        let judge_of = |holder: &str, now: i64, seconds: i32| {
             let spec = json!({
-                "holderIdentity": holder, "renewTime": "1970-01-01T00:01:40.000000Z", "leaseDurationSeconds": 15,
+                "holderIdentity": holder, "renewTime": "1970-01-01T00:01:40.000000Z", "leaseDurationSeconds": seconds,
             });
             let metadata = json!({ "annotations": { "addon-signer.io/version": "1.2.3 hub-1" } });
             let lease = serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap();
             of(&lease, "here", Timestamp::from_unix(now))
         };
+        let judge = |holder: &str, now| judge_of(holder, now, 15);
         let leads = Ok(Holder { name: "hub-1".to_owned(), version: Some("1.2.3".to_owned()) });
         assert_eq!(judge("hub-1", 175), leads);
         assert_eq!(judge("hub-1", 50), leads, "the clocks differ");
@@ -97,6 +98,7 @@ mod tests {
             let why = gone.unwrap_err();
             assert!(why.contains("no hub has been leading in the namespace here since 1970-01-01T00:01:40Z"), "{why}");
         }
+        assert!(judge_of("hub-1", 3_761, i32::MAX).is_err(), "other hubs believe it for an hour at most");
         assert!(of(&Lease::default(), "here", Timestamp::from_unix(0)).is_err());
     }
 }

@@ -37,6 +37,17 @@ pub(crate) async fn run(home: &Path, arguments: &[&str]) -> Output {
     }
 }
 
+#[tokio::test]
+async fn output_that_finds_no_room_is_an_error() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_addon-signer"));
+    let child = command.arg("crd").stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let output = child.wait_with_output().await.unwrap();
+    let why = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{why}");
+    assert!(why.contains("the output cannot be written: No space left on device"), "{why}");
+}
+
 pub(crate) fn write(home: &Path, kubeconfig: &Kubeconfig) -> PathBuf {
     let file = home.join("kubeconfig");
     std::fs::write(&file, serde_saphyr::to_string(kubeconfig).unwrap()).unwrap();

@@ -64,8 +64,8 @@ fn take_file(database: &Path, suffix: &str, holder: &str) -> Result<FileLock, Le
         }
         Err(TryLockError::Error(error)) => return Err(failed(error)),
     }
-    // The lock counts; the name is for who asks for it, and a disk without room for it is reported by the ledger.
     let named = file.set_len(0).and_then(|()| file.rewind());
+    // The lock counts; the name is for who asks for it, and a disk without room for it is reported by the ledger.
     let _ = named.and_then(|()| writeln!(file, "{holder} (process {})", std::process::id()));
     Ok(FileLock { _file: file })
 }

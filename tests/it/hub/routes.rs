@@ -168,7 +168,7 @@ async fn a_typo_in_a_route_harms_that_route_alone() {
     routes(&admin).patch("bad", &PatchParams::default(), &spec).await.unwrap();
     wait_table(&running, &[("good", addresses)]).await;
     let reported = wait_until(TIMEOUT, "the route to be told", async || {
-        let route = routes(&admin).get("bad").await.ok()?; // again
+        let route = routes(&admin).get("bad").await.ok()?; // or it is read again
         // The table comes before the status, so the status may be of what was before the typo.
         let status = route.status.filter(|status| status.observed_generation == route.metadata.generation)?;
         let accepted = status.conditions.into_iter().find(|condition| condition.type_ == CONDITION_ACCEPTED)?;

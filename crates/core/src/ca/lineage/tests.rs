@@ -240,6 +240,18 @@ fn a_line_that_lacks_what_the_ledger_knows_is_older() {
     assert_eq!(first.older_than(&finished).unwrap().behind, [id(&first, 0)]);
 }
 
+/// Whoever can write the ledger's store could otherwise keep an Old authority for ever.
+#[test]
+fn no_certificate_is_recorded_for_longer_than_its_authority() {
+    let lineage = mk_lineage();
+    let end = lineage.members()[0].authority.not_after();
+    let mut recorded = mk_recorded(&lineage);
+    recorded.values_mut().for_each(|known| known.leaves_expire = Some(end.plus(DAY)));
+    let older = lineage.older_than(&recorded).unwrap().lineage;
+    assert_eq!(older.members()[0].leaves_expire, Some(end));
+    assert_eq!(older.older_than(&recorded), None);
+}
+
 #[test]
 fn only_an_old_authority_without_certificates_may_be_missing() {
     let before = mk_lineage().reserve(NOW.plus(DAY)).unwrap().prepare(mk_authority(), None, NOW).activate(NOW);
