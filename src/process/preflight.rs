@@ -8,6 +8,7 @@ use anyhow::{Context, anyhow};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ApiResource, DynamicObject, PostParams};
 use kube::client::AuthError;
 use kube::{Api, Client, Resource};
@@ -17,7 +18,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use addon_signer_api::kept::Kept;
-use addon_signer_api::ocm::AddOnApi;
+use addon_signer_api::ocm::{ADDON_GROUP, AddOnApi};
 use addon_signer_api::request::BoundedCsr;
 use addon_signer_api::{AddOnRoute, AddOnSigner, Guarded, Lenient};
 use addon_signer_core::lease::LEASE_NAME;
@@ -183,6 +184,7 @@ impl Asking<'_> {
         self.check_ours::<AddOnSigner>().await?;
         // Without these rights the gateway would have no routes.
         self.check_ours::<AddOnRoute>().await?;
+        self.check_definition().await?;
         self.check_protected().await
     }
 
@@ -247,6 +249,14 @@ impl Asking<'_> {
             ))),
             Err(error) => Err(Obstacle::new(error, || self.cannot(&format!("list {}", K::plural(&()))))),
         }
+    }
+
+    /// Without this right a version of ManagedClusterAddOn could be read that needs OCM's webhook.
+    async fn check_definition(&self) -> Result<(), Obstacle> {
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        let name = format!("{}.{ADDON_GROUP}", AddOnApi::V1Beta1.resource().plural);
+        let lacks = || self.cannot(&format!("get the CustomResourceDefinition {name}"));
+        definitions.get_metadata_opt(&name).await.map(drop).map_err(|error| Obstacle::new(error, lacks))
     }
 
     /// Without this right the gateway would refuse all backends, because each could be the hub itself.

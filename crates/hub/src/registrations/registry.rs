@@ -4,19 +4,20 @@
 //! The watch of addons also feeds the writer of `status.registrations`: see [`crate::registrations`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use kube::api::{Api, ApiResource, DynamicObject};
-use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use tokio::sync::Notify;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
+use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::distribution::known::Known;
 use crate::recording::Notes;
-use crate::registrations::discovery::{AddOnVersion, is_refusal, readable_version, says_absent};
+use crate::registrations::discovery::{AddOnVersion, says_absent, stored_version};
 use crate::registrations::work::SeenAddOn;
 use crate::relist::{News, Relist};
 use crate::tasks::{EligibilityWatch, HubTasks};
@@ -112,20 +113,21 @@ pub enum RegistryError {
     Ended(&'static str),
 }
 
-/// The version of ManagedClusterAddOn to use: the newest that can be read, because all have the same facts.
+/// The version of ManagedClusterAddOn to use: the one that is stored, because all have the same facts, and the others
+/// need OCM's webhook.
 ///
 /// # Errors
 /// [`RegistryError::NoAddOnApi`] or [`RegistryError::Discovery`].
 pub async fn discover(client: &Client) -> Result<AddOnApi, RegistryError> {
     let apis = [AddOnApi::V1Beta1, AddOnApi::V1Alpha1];
     let versions = apis.map(AddOnApi::version);
-    let ApiResource { kind, plural, .. } = AddOnApi::V1Beta1.resource();
-    let resource = (ADDON_GROUP, kind.as_str(), plural.as_str());
-    let served = readable_version(client, resource, &versions).await.map_err(RegistryError::Discovery)?;
-    let found = apis.into_iter().find(|api| served == Some(api.version())).ok_or(RegistryError::NoAddOnApi)?;
-    info!(version = found.version(), "The hub uses this version of ManagedClusterAddOn");
-    Ok(found)
+    let ApiResource { plural, .. } = AddOnApi::V1Beta1.resource();
+    let stored = stored_version(client, ADDON_GROUP, &plural, &versions).await.map_err(RegistryError::Discovery)?;
+    apis.into_iter().find(|api| stored == Some(api.version())).ok_or(RegistryError::NoAddOnApi)
 }
+
+/// How long the watch of addons waits for an answer about the version: meanwhile its events wait.
+const ANSWERED: Duration = Duration::from_secs(3);
 
 /// ManagedClusters.
 pub fn clusters_api(client: &Client) -> Api<OcmObject> {
@@ -219,7 +221,7 @@ async fn watch_addons(client: Client, version: AddOnVersion, registry: Recorded)
             }
             Err(error) => {
                 warn!(%error, "The watch of addons failed; the hub retries");
-                if has_changed(&version, &client, &error).await {
+                if has_changed(&version, &client).await {
                     events = addon_events(&client, &version);
                 }
             }
@@ -229,12 +231,14 @@ async fn watch_addons(client: Client, version: AddOnVersion, registry: Recorded)
 }
 
 fn addon_events(client: &Client, version: &AddOnVersion) -> Watch<OcmObject> {
+    info!(version = version.now().version(), "The hub reads this version of ManagedClusterAddOn");
     watch_objects(addons_api(client, version.now()), Selector::all())
 }
 
 /// Whether another version must be used after a watch has failed. If the API server does not answer, the version stays.
-async fn has_changed(version: &AddOnVersion, client: &Client, error: &watcher::Error) -> bool {
-    is_refusal(error) && discover(client).await.is_ok_and(|api| version.set(api))
+async fn has_changed(version: &AddOnVersion, client: &Client) -> bool {
+    let discovered = timeout(ANSWERED, discover(client)).await;
+    discovered.is_ok_and(|found| found.is_ok_and(|api| version.set(api)))
 }
 
 /// Asks the API server for one addon: a refusal is final, so the hub does not base it on a watch that may be late. The
@@ -304,7 +308,6 @@ fn read_addon(object: &DynamicObject) -> AddOn {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
-    use std::time::Duration;
 
     use hyper::{Request, Response};
     use kube::client::Body;

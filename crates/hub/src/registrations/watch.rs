@@ -14,8 +14,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 
-use crate::registrations::discovery::is_refusal;
-use crate::registrations::discovery::{readable_version, resource};
+use crate::registrations::discovery::{resource, stored_version};
 use crate::relist::Watched;
 use crate::tasks::send_news;
 use addon_signer_api::Lenient;
@@ -39,6 +38,9 @@ const RETRY: Duration = Duration::from_secs(3);
 /// to have no owner.
 const CONFIRMED_AFTER: Duration = Duration::from_secs(300);
 
+/// The status code of an overloaded API server.
+const TOO_MANY_REQUESTS: u16 = 429;
+
 type Objects = BoxStream<'static, Result<Event<Lenient<DynamicObject>>, watcher::Error>>;
 
 /// Keeps `known` up to date until it has no readers any more.
@@ -60,12 +62,12 @@ pub(crate) async fn keep_templates(client: Client, known: watch::Sender<Template
                 }
                 sleep(DISCOVER).await;
             }
-            Ok([Some(addons), Some(templates)]) => {
-                follow(objects(&client, &addons), objects(&client, &templates), true, &known).await;
+            Ok(both @ [Some(_), Some(_)]) => {
+                follow(&client, both, &known).await;
                 sleep(refusals.after_failure()).await;
             }
-            Ok([Some(addons), None]) => {
-                let following = follow(objects(&client, &addons), pending().boxed(), false, &known);
+            Ok(one @ [Some(_), None]) => {
+                let following = follow(&client, one, &known);
                 // Whether it ended or timed out, ask again what is served, until AddOnTemplates are served too.
                 if tokio::time::timeout(DISCOVER, following).await.is_ok() {
                     sleep(refusals.after_failure()).await;
@@ -82,26 +84,41 @@ pub(crate) async fn keep_templates(client: Client, known: watch::Sender<Template
     }
 }
 
-async fn served(client: &Client) -> Result<[Option<ApiResource>; 2], kube::Error> {
+/// ClusterManagementAddOn and AddOnTemplate, if they are served.
+type Served = [Option<ApiResource>; 2];
+
+async fn served(client: &Client) -> Result<Served, kube::Error> {
     let find = async |kind: &str, plural: &str| {
-        let version = readable_version(client, (ADDON_GROUP, kind, plural), &VERSIONS).await?;
+        let version = stored_version(client, ADDON_GROUP, plural, &VERSIONS).await?;
         Ok::<_, kube::Error>(version.map(|version| resource(ADDON_GROUP, version, kind, plural)))
     };
-    // Both at the same time, because the API server waits half a minute for a webhook that does not answer.
     let (addons, templates) =
         tokio::try_join!(find("ClusterManagementAddOn", MANAGEMENT_ADDONS), find("AddOnTemplate", ADDON_TEMPLATES))?;
     Ok([addons, templates])
 }
 
-fn objects(client: &Client, resource: &ApiResource) -> Objects {
+fn objects(client: &Client, resource: Option<&ApiResource>) -> Objects {
+    let Some(resource) = resource else { return pending().boxed() };
     let api = Api::<Lenient<DynamicObject>>::all_with(client.clone(), resource);
     watch_objects(api, Selector::all()).boxed()
 }
 
-/// Follows both watches until the API server refuses one of them: it may serve or read another version only.
-async fn follow(mut addons: Objects, mut templates: Objects, has_templates: bool, known: &watch::Sender<Templates>) {
+/// Whether the API server has refused a watch or its list. An overloaded one has not.
+fn is_refusal(error: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchStartFailed};
+    match error {
+        InitialListFailed(kube::Error::Api(status)) | WatchStartFailed(kube::Error::Api(status)) => {
+            status.code != TOO_MANY_REQUESTS
+        }
+        _ => false,
+    }
+}
+
+/// Follows both watches until the API server refuses one of them, or serves other versions.
+async fn follow(client: &Client, following: Served, known: &watch::Sender<Templates>) {
+    let [mut addons, mut templates] = following.each_ref().map(|kind| objects(client, kind.as_ref()));
     let mut of_addons = Watched::default();
-    let mut of_templates = if has_templates { Watched::default() } else { Watched::nothing() };
+    let mut of_templates = if following[1].is_some() { Watched::default() } else { Watched::nothing() };
     loop {
         let seen = tokio::select! {
             Some(event) = addons.next() => {
@@ -118,7 +135,7 @@ async fn follow(mut addons: Objects, mut templates: Objects, has_templates: bool
             (Err(error), ..) => {
                 debug!(%error, "The watch of ClusterManagementAddOns or AddOnTemplates failed; the hub retries");
                 unread(known, &error.to_string());
-                if is_refusal(&error) {
+                if is_refusal(&error) || served(client).await.is_ok_and(|now| now != following) {
                     return;
                 }
             }
@@ -166,6 +183,7 @@ mod tests {
 
     use hyper::{Request, Response, StatusCode};
     use kube::client::Body;
+    use kube::core::Status;
     use serde_json::{Value, json};
     use tokio::time::Instant;
 
@@ -174,6 +192,11 @@ mod tests {
     /// Whether the API server refuses lists and watches at this second of the test.
     fn refuses(second: u64) -> bool {
         !(200..500).contains(&second)
+    }
+
+    /// That a CustomResourceDefinition does not exist.
+    fn no_definition(name: &str) -> Value {
+        json!({ "kind": "Status", "code": 404, "reason": "NotFound", "details": { "name": name } })
     }
 
     /// Serves these resources. Watches end in second 500. Notes when a list begins, unless it only probes a version.
@@ -190,6 +213,10 @@ mod tests {
         let resources: Vec<Value> = served.iter().map(resource).collect();
         let mut code = StatusCode::OK;
         let body = match request.uri().path().rsplit('/').next().unwrap() {
+            name if name.contains('.') => {
+                code = StatusCode::NOT_FOUND;
+                no_definition(name)
+            }
             "apis" => {
                 let version = json!({ "groupVersion": api, "version": "v1alpha1" });
                 json!({ "groups": [{ "name": ADDON_GROUP, "versions": [version] }] })
@@ -223,6 +250,10 @@ mod tests {
         let resources = is_served.then(|| kind(MANAGEMENT_ADDONS));
         let mut code = StatusCode::OK;
         let body = match request.uri().path().rsplit('/').next().unwrap() {
+            name if name.contains('.') => {
+                code = StatusCode::NOT_FOUND;
+                no_definition(name)
+            }
             "apis" => {
                 let version = json!({ "groupVersion": format!("{ADDON_GROUP}/v1alpha1"), "version": "v1alpha1" });
                 json!({ "groups": [{ "name": ADDON_GROUP, "versions": [version] }] })
@@ -252,6 +283,18 @@ mod tests {
         let keeping = keep_templates(Client::new(service, "default"), known);
         assert!(tokio::time::timeout_at(began + Duration::from_secs(at), keeping).await.is_err());
         matches!(&*read.borrow(), Templates::Read(read) if !read.owners.is_empty())
+    }
+
+    #[test]
+    fn an_api_server_that_has_too_much_to_do_refuses_nothing() {
+        let status = |code: u16| kube::Error::Api(Status { code, ..Status::success() }.boxed());
+        for code in [403, 404, 406, 500] {
+            assert!(is_refusal(&watcher::Error::InitialListFailed(status(code))), "{code}");
+            assert!(is_refusal(&watcher::Error::WatchStartFailed(status(code))), "{code}");
+        }
+        assert!(!is_refusal(&watcher::Error::InitialListFailed(status(429))));
+        assert!(!is_refusal(&watcher::Error::WatchStartFailed(status(429))));
+        assert!(!is_refusal(&watcher::Error::NoResourceVersion), "nobody refuses anything");
     }
 
     #[tokio::test(start_paused = true)]
