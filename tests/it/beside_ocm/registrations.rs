@@ -279,7 +279,7 @@ async fn an_upgrade_of_ocms_api_under_a_running_hub_disturbs_nobody() {
     let _refusing = webhook.kill();
     enrol(&hub, &admin, "spoke3", "v1alpha1").await;
     running.stop().await;
-    let _running = RunningHub::start(&hub).await;
+    let running = RunningHub::start(&hub).await;
     enrol(&hub, &admin, "spoke4", "v1alpha1").await;
 
     drop(agent);
@@ -287,6 +287,8 @@ async fn an_upgrade_of_ocms_api_under_a_running_hub_disturbs_nobody() {
     let webhook = start_addon_webhook(real).await;
     crds::upgrade(&admin, &assets, &webhook.url, &real.ca().pair().cert).await;
     let unreadable = make_inconvertible(&admin, "spoke3").await;
+    running.stop().await;
+    let _running = RunningHub::start(&hub).await;
     enrol(&hub, &admin, "spoke5", "v1alpha1").await;
     unreadable.delete(ALONE, &DeleteParams::default()).await.unwrap();
 

@@ -10,6 +10,7 @@ use addon_signer_api::AddOnRoute;
 use addon_signer_api::route::CONDITION_ACCEPTED;
 use addon_signer_core::lease::LEASE_NAME;
 use addon_signer_platform::clock::Clock;
+use futures::future::join_all;
 use hyper::{Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -116,19 +117,26 @@ async fn missing_rights_and_a_missing_crd_are_named() {
 async fn an_api_server_that_refuses_the_hub_ends_it() {
     let hub = TestHub::start().await;
     deploy(&hub).await;
-    for (path, what) in [
-        (REQUESTS, "certificatesigningrequests"),
-        ("/pods", "pods in the namespace addon-signer"),
-        ("/namespaces/addon-signer/services", "services in the namespace addon-signer"),
-        ("/addonroutes", "addonroutes"),
-    ] {
-        let (client, _fault, asked) = mk_refused(&hub, path, Some((403, "you may not"))).await;
-        let error = refused(client, options()).await;
-        let sentence = format!("{HUB_USER} cannot list {what}; the chart's role addon-signer-hub allows it: ");
-        assert!(error.starts_with(&sentence), "{error}");
-        assert!(error.contains("you may not"), "{error}");
-        assert!(asked.load(Ordering::Relaxed) > 1, "one refusal may be that of an API server that starts");
-    }
+    let cases = [
+        (REQUESTS, "list certificatesigningrequests"),
+        ("/pods", "list pods in the namespace addon-signer"),
+        ("/namespaces/addon-signer/services", "list services in the namespace addon-signer"),
+        ("/addonroutes", "list addonroutes"),
+        (
+            "/managedclusteraddons.addon.open-cluster-management.io",
+            "get the CustomResourceDefinition managedclusteraddons",
+        ),
+    ];
+    join_all(cases.map(|(path, what)| assert_refused(&hub, path, what))).await;
+}
+
+async fn assert_refused(hub: &TestHub, path: &'static str, what: &str) {
+    let (client, _fault, asked) = mk_refused(hub, path, Some((403, "you may not"))).await;
+    let error = refused(client, options()).await;
+    assert!(error.starts_with(&format!("{HUB_USER} cannot {what}")), "{error}");
+    assert!(error.contains("; the chart's role addon-signer-hub allows it: "), "{error}");
+    assert!(error.contains("you may not"), "{error}");
+    assert!(asked.load(Ordering::Relaxed) > 1, "one refusal may be that of an API server that starts");
 }
 
 #[tokio::test]

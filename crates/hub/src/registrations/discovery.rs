@@ -1,6 +1,7 @@
 //! Which versions of OCM's resources the API server serves, and which one of ManagedClusterAddOn the hub uses.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
@@ -34,6 +35,9 @@ pub async fn served_version(
     Ok(None)
 }
 
+/// How long a watch waits for an answer about the version: meanwhile its events wait.
+pub(super) const ANSWERED: Duration = Duration::from_secs(3);
+
 /// What a CustomResourceDefinition says of its versions.
 #[derive(Debug, Clone, Deserialize)]
 struct Definition {
@@ -48,11 +52,12 @@ struct DefinedVersion {
 }
 
 /// The one of `versions` in which the API server stores the custom resource `plural`, or else the first that it serves;
-/// `None` when it serves none of them.
+/// `None` when it serves none of them. Who may not know gets the oldest.
 ///
 /// For any other version OCM's webhook converts each object, and the API server fills its cache with all of them. If
 /// the webhook is down, or one object cannot be converted, nobody can watch that version, although a list of a few
-/// objects may succeed.
+/// objects may succeed. The same is true of objects that were stored in another version before, until they are written
+/// again.
 pub(crate) async fn stored_version(
     client: &Client,
     group: &str,
@@ -64,9 +69,11 @@ pub(crate) async fn stored_version(
     let name = format!("{plural}.{group}");
     match definitions.get(&name).await {
         Ok(found) => Ok(stored(&found.spec, versions)),
-        // An API server need not have one for what it serves, and not everybody who runs a command may read it.
-        Err(kube::Error::Api(status)) if says_absent(&status, &name) || status.is_forbidden() => {
-            served_version(client, group, plural, versions).await
+        // An API server need not have one for what it serves, and not everybody who runs a command may read it. OCM has
+        // stored the oldest version in all releases up to 1.3.
+        Err(kube::Error::Api(status)) if [403, 404].contains(&status.code) => {
+            let oldest_first: Vec<_> = versions.iter().rev().copied().collect();
+            served_version(client, group, plural, &oldest_first).await
         }
         Err(error) => Err(error),
     }
@@ -115,25 +122,60 @@ impl AddOnVersion {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::convert::Infallible;
+
+    use hyper::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
 
     use super::*;
 
-    #[test]
-    fn the_stored_version_is_used_while_it_is_served() {
-        let version =
-            |name: &str, served: bool, storage: bool| json!({ "name": name, "served": served, "storage": storage });
-        let (new, old, other) = ("v1beta1", "v1alpha1", "v1");
+    const GROUP: &str = "example.com";
+    const VERSIONS: [&str; 2] = ["v2", "v1"];
+
+    fn version(name: &str, served: bool, storage: bool) -> Value {
+        json!({ "name": name, "served": served, "storage": storage })
+    }
+
+    /// An API server that serves both versions and answers like this for the CustomResourceDefinition.
+    async fn version_if(code: u16, definition: Value) -> Result<Option<&'static str>, kube::Error> {
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let group_version = |name: &str| json!({ "groupVersion": format!("{GROUP}/{name}"), "version": name });
+            let kind =
+                json!({ "name": "things", "singularName": "", "namespaced": true, "kind": "Thing", "verbs": [] });
+            let (code, body) = match request.uri().path() {
+                "/apis" => (200, json!({ "groups": [{ "name": GROUP, "versions": VERSIONS.map(group_version) }] })),
+                path if path.ends_with("/things.example.com") => (code, definition.clone()),
+                _ => (200, json!({ "groupVersion": "", "resources": [kind] })),
+            };
+            let body = Body::from(body.to_string().into_bytes());
+            async move { Ok::<_, Infallible>(Response::builder().status(code).body(body).unwrap()) }
+        });
+        stored_version(&Client::new(service, "default"), GROUP, "things", &VERSIONS).await
+    }
+
+    #[tokio::test]
+    async fn the_stored_version_is_used_while_it_is_served() {
         for (versions, expected) in [
-            (vec![version(old, true, true), version(new, true, false)], Some(old)),
-            (vec![version(old, true, false), version(new, true, true)], Some(new)),
-            (vec![version(old, false, true), version(new, true, false)], Some(new)),
-            (vec![version(old, true, true)], Some(old)),
-            (vec![version(old, true, false), version(new, true, false), version(other, true, true)], Some(new)),
-            (vec![version(old, false, true), version(other, true, false)], None),
+            ([version("v1", true, true), version("v2", true, false)], Some("v1")),
+            ([version("v1", true, false), version("v2", true, true)], Some("v2")),
+            ([version("v1", false, true), version("v2", true, false)], Some("v2")),
+            ([version("v1", true, false), version("v3", true, true)], Some("v1")),
+            ([version("v1", false, true), version("v3", true, false)], None),
         ] {
-            let definition = serde_json::from_value(json!({ "versions": versions })).unwrap();
-            assert_eq!(stored(&definition, &[new, old]), expected, "{versions:?}");
+            let definition = json!({ "metadata": { "name": "things.example.com" }, "spec": { "versions": versions } });
+            assert_eq!(version_if(200, definition).await.unwrap(), expected, "{versions:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_may_not_read_the_stored_version_takes_the_oldest() {
+        let status = |code: u16| json!({ "kind": "Status", "status": "Failure", "code": code });
+        for code in [403, 404] {
+            assert_eq!(version_if(code, status(code)).await.unwrap(), Some("v1"), "{code}");
+        }
+        for code in [401, 429, 500] {
+            assert!(version_if(code, status(code)).await.is_err(), "{code}");
         }
     }
 }

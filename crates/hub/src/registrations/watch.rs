@@ -1,5 +1,4 @@
-//! Keeps [`Templates`] by watches of ClusterManagementAddOns and AddOnTemplates, in whichever version the API server
-//! serves.
+//! Keeps [`Templates`] by watches of ClusterManagementAddOns and AddOnTemplates, in the version that is stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,10 +10,10 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::runtime::watcher::{self, Event};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
-use crate::registrations::discovery::{resource, stored_version};
+use crate::registrations::discovery::{ANSWERED, resource, stored_version};
 use crate::relist::Watched;
 use crate::tasks::send_news;
 use addon_signer_api::Lenient;
@@ -69,7 +68,7 @@ pub(crate) async fn keep_templates(client: Client, known: watch::Sender<Template
             Ok(one @ [Some(_), None]) => {
                 let following = follow(&client, one, &known);
                 // Whether it ended or timed out, ask again what is served, until AddOnTemplates are served too.
-                if tokio::time::timeout(DISCOVER, following).await.is_ok() {
+                if timeout(DISCOVER, following).await.is_ok() {
                     sleep(refusals.after_failure()).await;
                 }
             }
@@ -114,6 +113,12 @@ fn is_refusal(error: &watcher::Error) -> bool {
     }
 }
 
+/// Whether other versions must be followed now. If the API server does not answer, they stay.
+async fn has_changed(client: &Client, following: &Served) -> bool {
+    let served = timeout(ANSWERED, served(client)).await;
+    served.is_ok_and(|found| found.is_ok_and(|now| now != *following))
+}
+
 /// Follows both watches until the API server refuses one of them, or serves other versions.
 async fn follow(client: &Client, following: Served, known: &watch::Sender<Templates>) {
     let [mut addons, mut templates] = following.each_ref().map(|kind| objects(client, kind.as_ref()));
@@ -135,7 +140,7 @@ async fn follow(client: &Client, following: Served, known: &watch::Sender<Templa
             (Err(error), ..) => {
                 debug!(%error, "The watch of ClusterManagementAddOns or AddOnTemplates failed; the hub retries");
                 unread(known, &error.to_string());
-                if is_refusal(&error) || served(client).await.is_ok_and(|now| now != following) {
+                if is_refusal(&error) || has_changed(client, &following).await {
                     return;
                 }
             }
