@@ -7,16 +7,14 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
-use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
-};
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::hub::registrations::templates::{self, mk_management_addon, mk_template};
 use crate::hub::registrations::wait_registered;
 use crate::hub::{mk_csr, submit};
-use addon_signer_api::ocm::ADDON_GROUP;
+use addon_signer_api::ocm::AddOnApi as Version;
 use addon_signer_core::names::LABEL_HUB_TRUST;
 use test_kit::accounts::HUB_USER;
 use test_kit::audit_log::Write;
@@ -271,16 +269,16 @@ async fn an_upgrade_of_ocms_api_under_a_running_hub_disturbs_nobody() {
 
     let (assets, webhook) = (assets().unwrap(), start_addon_webhook(real).await);
     crds::upgrade(&admin, &assets, &webhook.url, &real.ca().pair().cert).await;
-    enrol(&hub, &admin, "spoke2", "v1beta1").await;
+    enrol(&hub, &admin, "spoke2", Version::V1Beta1).await;
     let with_both = wait_rest(real, &admin).await;
     assert_eq!(before, with_both, "the same Secrets, untouched");
     assert_at_rest(&admin, &with_both).await;
 
     let _refusing = webhook.kill();
-    enrol(&hub, &admin, "spoke3", "v1alpha1").await;
+    enrol(&hub, &admin, "spoke3", Version::V1Alpha1).await;
     running.stop().await;
     let running = RunningHub::start(&hub).await;
-    enrol(&hub, &admin, "spoke4", "v1alpha1").await;
+    enrol(&hub, &admin, "spoke4", Version::V1Alpha1).await;
 
     drop(agent);
     programs.clear();
@@ -289,42 +287,37 @@ async fn an_upgrade_of_ocms_api_under_a_running_hub_disturbs_nobody() {
     let unreadable = make_inconvertible(&admin, "spoke3").await;
     running.stop().await;
     let _running = RunningHub::start(&hub).await;
-    enrol(&hub, &admin, "spoke5", "v1alpha1").await;
+    enrol(&hub, &admin, "spoke5", Version::V1Alpha1).await;
     unreadable.delete(ALONE, &DeleteParams::default()).await.unwrap();
 
     crds::end_v1alpha1(&admin, &assets, &webhook.url, &real.ca().pair().cert).await;
-    enrol(&hub, &admin, "spoke6", "v1beta1").await;
+    enrol(&hub, &admin, "spoke6", Version::V1Beta1).await;
     wait_rest(real, &admin).await;
 }
 
-fn addons_resource(version: &str) -> ApiResource {
-    let kind = GroupVersionKind::gvk(ADDON_GROUP, version, "ManagedClusterAddOn");
-    ApiResource::from_gvk_with_plural(&kind, "managedclusteraddons")
-}
-
-fn addons_in(admin: &Client, cluster: &str, version: &str) -> Api<DynamicObject> {
-    Api::namespaced_with(admin.clone(), cluster, &addons_resource(version))
+fn addons_in(admin: &Client, cluster: &str, version: Version) -> Api<DynamicObject> {
+    Api::namespaced_with(admin.clone(), cluster, &version.resource())
 }
 
 /// Writes what a cluster's agent may: a time that the API server takes and Go's library does not. So OCM's webhook
 /// converts this addon for nobody.
 async fn make_inconvertible(admin: &Client, cluster: &str) -> Api<DynamicObject> {
-    let addons = addons_in(admin, cluster, "v1alpha1");
+    let addons = addons_in(admin, cluster, Version::V1Alpha1);
     let condition = json!({
         "type": "Odd", "status": "True", "reason": "Odd", "message": "", "lastTransitionTime": "2026-01-01t00:00:00z",
     });
     let body = Patch::Merge(json!({ "status": { "conditions": [condition] } }));
     addons.patch_status(ALONE, &PatchParams::default(), &body).await.unwrap();
-    let refused = addons_in(admin, cluster, "v1beta1").get(ALONE).await.unwrap_err().to_string();
+    let refused = addons_in(admin, cluster, Version::V1Beta1).get(ALONE).await.unwrap_err().to_string();
     assert!(refused.contains("conversion webhook"), "{refused}");
     addons
 }
 
 /// An addon comes to a new cluster: it is registered, gets the trust bundle, and its CSR is signed.
-async fn enrol(hub: &TestHub, admin: &Client, cluster: &str, version: &str) {
+async fn enrol(hub: &TestHub, admin: &Client, cluster: &str, version: Version) {
     accept_cluster(admin, cluster).await;
     let addons = addons_in(admin, cluster, version);
-    let object = DynamicObject::new(ALONE, &addons_resource(version)).data(json!({ "spec": {} }));
+    let object = DynamicObject::new(ALONE, &version.resource()).data(json!({ "spec": {} }));
     addons.create(&PostParams::default(), &object).await.unwrap();
     wait_until(NOTICED, &format!("the registration on {cluster}"), async || {
         addons.get(ALONE).await.unwrap().data.pointer("/status/registrations/0").map(drop)

@@ -302,6 +302,48 @@ mod tests {
         assert!(!is_refusal(&watcher::Error::NoResourceVersion), "nobody refuses anything");
     }
 
+    /// Stores everything in v1beta1, from this time on in v1alpha1, and ends a watch of v1beta1 then, as too old. A
+    /// ClusterManagementAddOn has the name of the version in which it is read.
+    async fn answer_stored(request: Request<Body>, from: Instant) -> Response<Body> {
+        let is_old = Instant::now() >= from;
+        let version = |name: &str, storage: bool| json!({ "name": name, "served": true, "storage": storage });
+        let path = request.uri().path();
+        let read = if path.contains("/v1alpha1/") { "v1alpha1" } else { "v1beta1" };
+        let body = if path.contains("/customresourcedefinitions/") {
+            let versions = [version("v1alpha1", is_old), version("v1beta1", !is_old)];
+            json!({ "metadata": { "name": "any" }, "spec": { "versions": versions } })
+        } else if !request.uri().query().unwrap_or_default().contains("watch=true") {
+            json!({ "metadata": { "resourceVersion": "1" }, "items": [{ "metadata": { "name": read } }] })
+        } else if read == "v1alpha1" {
+            std::future::pending().await
+        } else {
+            tokio::time::sleep_until(from).await;
+            json!({ "type": "ERROR", "object": { "kind": "Status", "code": 410, "reason": "Expired" } })
+        };
+        Response::new(Body::from(body.to_string().into_bytes()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_stored_version_is_read_when_a_watch_ends_for_it() {
+        let began = Instant::now();
+        let from = began + Duration::from_secs(100);
+        let service = tower::service_fn(move |request| async move {
+            Ok::<_, std::convert::Infallible>(answer_stored(request, from).await)
+        });
+        let (known, read) = watch::channel(Templates::default());
+        let keeping = keep_templates(Client::new(service, "default"), known);
+        let mut seen = Vec::new();
+        let looks = async {
+            for at in [50, 150] {
+                tokio::time::sleep_until(began + Duration::from_secs(at)).await;
+                let Templates::Read(read) = &*read.borrow() else { continue };
+                seen.extend(read.owners.iter().cloned());
+            }
+        };
+        tokio::select! { () = keeping => panic!("it ended"), () = looks => {} }
+        assert_eq!(seen, ["v1beta1", "v1alpha1"]);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn owners_are_forgotten_only_after_five_minutes_unserved() {
         for (at, is_known) in [(10, true), (150, true), (395, true), (500, false)] {

@@ -1,3 +1,4 @@
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use hyper::{Request, Response};
@@ -19,11 +20,15 @@ fn mk_page(suspended: bool, next: &str) -> Value {
     json!({ "metadata": { "resourceVersion": "1", "continue": next }, "items": [addon] })
 }
 
+const DEFINITIONS: &str = "/customresourcedefinitions/";
+
 /// Answers the first list at once, ends the first watch because it is too old, and answers only the first page of
-/// the next list.
+/// the next list. Says nothing about the version.
 async fn answer(request: Request<Body>, lists: Arc<AtomicU32>) -> Response<Body> {
     let query = request.uri().query().unwrap_or_default();
-    let body = if query.contains("watch=true") {
+    let body = if request.uri().path().contains(DEFINITIONS) {
+        std::future::pending().await
+    } else if query.contains("watch=true") {
         json!({ "type": "ERROR", "object": { "kind": "Status", "code": 410, "reason": "Expired" } })
     } else if query.contains("continue=") {
         std::future::pending().await
@@ -32,6 +37,40 @@ async fn answer(request: Request<Body>, lists: Arc<AtomicU32>) -> Response<Body>
         if is_first { mk_page(false, "") } else { mk_page(true, "more") }
     };
     Response::new(Body::from(body.to_string().into_bytes()))
+}
+
+/// Stores addons in v1beta1, from this time on in v1alpha1. Its watches never end.
+async fn answer_stored(request: Request<Body>, from: Instant) -> Response<Body> {
+    let is_old = Instant::now() >= from;
+    let version = |name: &str, storage: bool| json!({ "name": name, "served": true, "storage": storage });
+    let body = if request.uri().path().contains(DEFINITIONS) {
+        let versions = [version("v1alpha1", is_old), version("v1beta1", !is_old)];
+        json!({ "metadata": { "name": "managedclusteraddons" }, "spec": { "versions": versions } })
+    } else if request.uri().query().unwrap_or_default().contains("watch=true") {
+        std::future::pending().await
+    } else {
+        mk_page(request.uri().path().contains("/v1alpha1/"), "")
+    };
+    Response::new(Body::from(body.to_string().into_bytes()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_stored_version_is_read_although_the_watch_is_quiet() {
+    let (from, registry) = (Instant::now() + ASKED / 2, SharedRegistry::default());
+    let service =
+        tower::service_fn(move |request| async move { Ok::<_, Infallible>(answer_stored(request, from).await) });
+    let client = Client::new(service, "default");
+    let version = AddOnVersion::from(discover(&client).await.unwrap());
+    assert_eq!(version.now(), AddOnApi::V1Beta1);
+    let recorded = Recorded { registry: registry.clone(), sinks: None };
+    let (cluster, addon): (ClusterName, AddOnName) = ("spoke1".parse().unwrap(), "telemetry".parse().unwrap());
+    recorded.write(|registry| registry.set_cluster(cluster.clone(), Some(ClusterFacts::ACCEPTED)));
+    recorded.write(|registry| registry.complete_clusters(|_| true));
+    let watching = watch_addons(client, version.clone(), recorded);
+    assert!(timeout(ASKED + ANSWERED, watching).await.is_err(), "it goes on");
+    assert_eq!(version.now(), AddOnApi::V1Alpha1);
+    let found = registry.read(|registry| registry.check(&cluster, &addon));
+    assert_eq!(found.err(), Some(NotRegistered::AddOnSuspended), "as it is in v1alpha1");
 }
 
 #[test]
@@ -49,7 +88,7 @@ async fn listed_suspension_counts_before_the_list_is_complete() {
     let lists = Arc::new(AtomicU32::new(0));
     let service = tower::service_fn(move |request| {
         let lists = Arc::clone(&lists);
-        async move { Ok::<_, std::convert::Infallible>(answer(request, lists).await) }
+        async move { Ok::<_, Infallible>(answer(request, lists).await) }
     });
     let eligibility = EligibilityWatch::default();
     let registry = SharedRegistry::default();
